@@ -1,0 +1,58 @@
+"""Ids: a prefix and a UUIDv7, always strings; and secrets from the system's randomness."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+from enum import StrEnum
+from typing import Protocol
+
+import uuid_utils
+
+from postroom.errors import NotFound
+
+
+class Prefix(StrEnum):
+    """What an id names, as its first three characters."""
+
+    EVENT = "ev_"
+    TODO = "td_"
+    LEASE = "ls_"
+    TOKEN = "tk_"
+
+
+class Ids(Protocol):
+    """Where new ids come from; tests pass their own."""
+
+    def new(self, prefix: Prefix) -> str:
+        """A fresh id with this prefix."""
+        ...
+
+
+class RandomIds:
+    """Ids from UUIDv7: unique everywhere, and in the order of their making within a process."""
+
+    def new(self, prefix: Prefix) -> str:
+        """A fresh id with this prefix."""
+        return f"{prefix.value}{uuid_utils.uuid7()}"
+
+
+_SHAPE = re.compile(r"(ev|td|ls|tk)_[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+
+
+def check_id(value: str, prefix: Prefix, noun: str) -> str:
+    """The id itself when its shape is this prefix's; anything else names nothing. Raises NotFound."""
+    if not (value.startswith(prefix) and _SHAPE.fullmatch(value)):
+        raise NotFound(f"no {noun} {value[:64]!r}: {noun} ids look like {prefix.value}<uuid>", field="id")
+    return value
+
+
+def new_secret() -> str:
+    """A bearer token: `tk_` and 256 random bits, URL-safe (RULINGS 37)."""
+    return "tk_" + secrets.token_urlsafe(32)
+
+
+def secret_digest(secret: str) -> str:
+    """The SHA-256 of a bearer token in hex: what is stored instead of it."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,162 @@
+"""Claiming: the arms of the scan merged in claim order, taken under one lease id (RULINGS 1-4, 11, 12)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from postroom.model import Todo
+from postroom.store.engine import Row, Tx
+from postroom.store.statements import Dialect
+from postroom.store.todos import todo_of
+
+SPARE = 8
+"""How many more candidates than asked for are read, since others may have locked the first ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimAsk:
+    """One claim: the queues, who takes it (`name` is the owner's token part), lease in ms, and the new lease's id."""
+
+    queues: Sequence[str]
+    owner: str
+    name: str
+    ttl: int | None
+    limit: int
+    lease_id: str
+    claim_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a claim got. `contended`: candidates were there that others had locked. `capped`: nothing was tried, since
+    one of the queues has a cap and its row must be locked first."""
+
+    todos: tuple[Todo, ...]
+    contended: bool = False
+    capped: bool = False
+
+
+def _in_claim_order(todos: list[Todo]) -> tuple[Todo, ...]:
+    return tuple(sorted(todos, key=lambda todo: (-todo.priority, todo.created_at, todo.seq)))
+
+
+class ClaimTable:
+    """The statements that hand todos out."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+
+    async def take(self, tx: Tx, ask: ClaimAsk, rooms: Mapping[str, int] | None = None) -> Taken:
+        """Claimable -> claimed, up to `limit` in claim order; with `rooms`, no more of a capped queue than its room."""
+        if self._dialect is Dialect.SQLITE:
+            return await self._take_here(tx, ask, rooms)
+        rows = await tx.rows("todo_claim", **_params(ask, rooms))
+        return _taken(rows, 0, ask.limit)
+
+    async def complete_and_take(
+        self, tx: Tx, id_: str, lease_id: str, ended_by: str, result: str | None, ask: ClaimAsk
+    ) -> tuple[bool, Taken]:
+        """One statement on PostgreSQL: held -> done, and claim; whether the first half found its attempt (RULINGS 11)."""
+        rows = await tx.rows(
+            "todo_complete_claim", id=id_, lease_id=lease_id, ended_by=ended_by, result=result, **_params(ask, None)
+        )
+        return bool(rows[0][0]), _taken(rows, 1, ask.limit)
+
+    async def _take_here(self, tx: Tx, ask: ClaimAsk, rooms: Mapping[str, int] | None) -> Taken:
+        """SQLite's way: read the candidates and take them, alone in the writer's transaction."""
+        if rooms is None and await tx.rows("caps_lock", queues=list(ask.queues)):
+            return Taken((), capped=True)
+        candidates = await tx.rows(
+            "claim_candidates",
+            queues=[queue for queue in ask.queues if rooms is None or rooms.get(queue, 1) > 0],
+            owner=ask.owner,
+            name=ask.name,
+            window=ask.limit,
+            most=ask.limit if not rooms else ask.limit * len(ask.queues),
+        )
+        left = dict(rooms or {})
+        ids: list[str] = []
+        lapsed = False
+        for id_, state, queue in candidates:
+            if left.get(queue, 1) <= 0 or len(ids) == ask.limit:
+                continue
+            if queue in left:
+                left[queue] -= 1
+            ids.append(id_)
+            lapsed = lapsed or state == "claimed"
+        if not ids:
+            return Taken(())
+        if lapsed:
+            await tx.rows("claim_lapsed", ids=ids)
+        rows = await tx.rows(
+            "claim_take", ids=ids, owner=ask.owner, new_lease=ask.lease_id, claim_key=ask.claim_key, ttl=ask.ttl
+        )
+        return Taken(_in_claim_order([todo_of(row) for row in rows]))
+
+    async def take_one(self, tx: Tx, id_: str, ask: ClaimAsk, *, capped: bool = False) -> Todo | None:
+        """This todo, claimable -> claimed; None when it is not, or its queue is paused, or capped and not counted (S6)."""
+        rows = await tx.rows(
+            "todo_claim_one",
+            id=id_,
+            owner=ask.owner,
+            name=ask.name,
+            new_lease=ask.lease_id,
+            claim_key=ask.claim_key,
+            ttl=ask.ttl,
+            capped=capped,
+        )
+        return todo_of(rows[0]) if rows else None
+
+    async def under_key(self, tx: Tx, owner: str, claim_key: str) -> tuple[Todo, ...]:
+        """What is still claimed under a claim key, all of the batch; a concurrent twin waits here for the first's end."""
+        if self._dialect is Dialect.POSTGRES:
+            await tx.rows("claim_key_lock", lock_name=f"{owner}\x1f{claim_key}")
+        rows = await tx.rows("claims_by_key", owner=owner, claim_key=claim_key)
+        return tuple(todo_of(row) for row in rows)
+
+    async def rooms(self, tx: Tx, queues: Sequence[str]) -> dict[str, int]:
+        """How many each capped queue may still hand out; its row stays locked until the transaction's end."""
+        caps = await tx.rows("caps_lock", queues=list(queues))
+        if not caps:
+            return {}
+        used = {row[0]: row[1] for row in await tx.rows("caps_used", queues=[row[0] for row in caps])}
+        return {name: cap - used.get(name, 0) for name, cap in caps}
+
+    async def bury_spent(self, tx: Tx, queues: Sequence[str], limit: int = 100) -> list[str]:
+        """Lapsed with no attempt left -> dead letters, at most `limit`: their queues (RULINGS 1)."""
+        rows = await tx.rows("todo_bury_spent", queues=list(queues), limit=limit)
+        return [row[1] for row in rows]
+
+    async def next_due(self, tx: Tx, queues: Sequence[str]) -> int | None:
+        """The soonest ms at which a delayed, parked or leased todo of these queues falls due."""
+        rows = await tx.rows("claim_next_due", queues=list(queues))
+        due = rows[0][0]
+        return None if due is None else int(due)
+
+    async def assignees(self, tx: Tx, queue: str) -> frozenset[str]:
+        """Who has ready work in this queue that only they may claim."""
+        return frozenset(row[0] for row in await tx.rows("claim_assignees", queue=queue))
+
+
+def _params(ask: ClaimAsk, rooms: Mapping[str, int] | None) -> dict[str, object]:
+    return {
+        "queues": list(ask.queues),
+        "rooms": [None if rooms is None else rooms.get(queue) for queue in ask.queues],
+        "capped": rooms is not None,
+        "owner": ask.owner,
+        "name": ask.name,
+        "ttl": ask.ttl,
+        "limit": ask.limit,
+        "window": ask.limit + SPARE,
+        "new_lease": ask.lease_id,
+        "claim_key": ask.claim_key,
+    }
+
+
+def _taken(rows: list[Row], skip: int, limit: int) -> Taken:
+    todos = [todo_of(row[skip + 2 :]) for row in rows if row[skip + 3] is not None]
+    seen, capped = rows[0][skip], rows[0][skip + 1]
+    return Taken(
+        _in_claim_order(todos), contended=len(todos) < min(limit, seen), capped=bool(capped)
+    )

@@ -1,0 +1,254 @@
+"""PostgreSQL 14 and newer: a pool of autocommit connections, one transaction an operation, LISTEN as a hint.
+
+No session state is set on a pooled connection, so that a transaction-mode pooler may stand between: with
+`pooler=transaction` in the URL, statements are not prepared, no settings are sent and nothing is listened to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import psycopg
+from psycopg import errors as pg
+from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
+
+from postroom.errors import PostroomError, Unavailable
+from postroom.store.engine import Operation, Row, T
+from postroom.store.migrate import TABLE, outstanding
+from postroom.store.statements import Dialect, Statements
+
+CHANNEL = "postroom_queue"
+POOL_SIZE = 10
+CONNECT_SECONDS = 5
+STATEMENT_SECONDS = 30
+RETRIES = 5
+MIGRATION_LOCK = 727_006
+HINT_SECONDS = 0.01
+
+_SETTINGS = (
+    f"-c statement_timeout={STATEMENT_SECONDS * 1000} -c lock_timeout=10000 "
+    "-c idle_in_transaction_session_timeout=15000 -c timezone=UTC"
+)
+_TRY_AGAIN = (pg.DeadlockDetected, pg.SerializationFailure)
+_GONE = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout, PoolClosed, TimeoutError, OSError)
+
+log = logging.getLogger("postroom.store")
+
+
+class _PostgresTx:
+    def __init__(self, engine: PostgresEngine, connection: psycopg.AsyncConnection[Row]) -> None:
+        self._engine = engine
+        self._connection = connection
+
+    async def rows(self, name: str, **params: object) -> list[Row]:
+        """Run a named statement and give its rows."""
+        return await self._engine.run(self._connection, name, params)
+
+
+class PostgresEngine:
+    """The engine for teams and for several daemons (DESIGN §3, RULINGS 10, 13, 14). `skew` (ms) moves its clock in tests."""
+
+    dialect = Dialect.POSTGRES
+
+    def __init__(self, url: str, *, pool_size: int = POOL_SIZE) -> None:
+        self._url, self._pooled = _split_pooler(url)
+        self.skew = 0
+        self.listening = False
+        self._statements = Statements(Dialect.POSTGRES)
+        self._hint_calls: list[Callable[[str | None], None]] = []
+        self._hints: dict[str, None] = {}
+        self._hinted = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closing = asyncio.Event()
+        self._pool_size = pool_size
+        self._pool: AsyncConnectionPool[psycopg.AsyncConnection[Row]] | None = None
+
+    def _connect_options(self) -> dict[str, Any]:
+        options: dict[str, Any] = {
+            "autocommit": True,
+            "connect_timeout": CONNECT_SECONDS,
+            "prepare_threshold": None if self._pooled else 2,
+            "application_name": "postroom",
+            "keepalives_idle": 30,
+        }
+        if not self._pooled:
+            options["options"] = _SETTINGS
+        return options
+
+    async def open(self) -> None:
+        """Migrate, then open the pool and start listening; raises Unavailable while the server cannot be reached."""
+        await self._migrate()
+        self._pool = AsyncConnectionPool(
+            self._url,
+            kwargs=self._connect_options(),
+            min_size=1,
+            max_size=self._pool_size,
+            timeout=CONNECT_SECONDS,
+            max_lifetime=3600,
+            reconnect_timeout=5,
+            open=False,
+        )
+        await self._pool.open(wait=False)
+        self._start(self._send_hints())
+        if not self._pooled:
+            self._start(self._listen())
+
+    def _start(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _migrate(self) -> None:
+        try:
+            async with asyncio.timeout(120):
+                connection = await psycopg.AsyncConnection.connect(self._url, **self._connect_options())
+                async with connection, connection.transaction():
+                    await connection.execute("select pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
+                    await connection.execute(TABLE.encode())
+                    cursor = await connection.execute("select coalesce(max(version), 0) from schema_migrations")
+                    (applied,) = (await cursor.fetchone()) or (0,)
+                    for step in outstanding(Dialect.POSTGRES, applied):
+                        await connection.execute(step.sql.encode())
+                        await connection.execute(
+                            "insert into schema_migrations "
+                            "values (%s, %s, cast(extract(epoch from now()) * 1000 as bigint))",
+                            (step.version, step.name),
+                        )
+        except _GONE as error:
+            raise Unavailable(f"cannot reach PostgreSQL: {_said(error)}") from error
+
+    # Statements.
+
+    async def run(self, connection: psycopg.AsyncConnection[Row], name: str, params: dict[str, object]) -> list[Row]:
+        """Run every step of a named statement on a connection and give the last one's rows."""
+        optional = self._statements.optional(name)
+        given = frozenset(key for key in optional if params.get(key) is not None) if optional else frozenset()
+        params["skew"] = self.skew
+        rows: list[Row] = []
+        for step in self._statements.get(name, given).steps:
+            cursor = await connection.execute(step.encode(), params)
+            rows = await cursor.fetchall() if cursor.description is not None else []
+        return rows
+
+    @contextlib.asynccontextmanager
+    async def _connection(self) -> AsyncIterator[psycopg.AsyncConnection[Row]]:
+        if self._pool is None:
+            raise Unavailable("the database has not been reached yet")
+        async with self._pool.connection(timeout=CONNECT_SECONDS) as connection:
+            yield connection
+
+    async def read(self, name: str, **params: object) -> list[Row]:
+        """Run one query."""
+        return await self.write(name, **params)
+
+    async def write(self, name: str, **params: object) -> list[Row]:
+        """Run one statement, which is a transaction by itself."""
+        for attempt in range(RETRIES + 1):
+            try:
+                async with asyncio.timeout(STATEMENT_SECONDS + CONNECT_SECONDS), self._connection() as connection:
+                    return await self.run(connection, name, params)
+            except _TRY_AGAIN as error:
+                await _pause(attempt, error)
+            except _GONE as error:
+                raise _unavailable(error) from error
+        raise Unavailable("the database kept refusing a conflicting change")
+
+    async def transact(self, operation: Operation[T], *, heavy: bool = False, one: bool = False) -> T:
+        """Run an operation in one transaction; a deadlock or serialisation failure runs it again from the start."""
+        for attempt in range(RETRIES + 1):
+            try:
+                async with asyncio.timeout(STATEMENT_SECONDS + CONNECT_SECONDS), self._connection() as connection:
+                    if one:
+                        return await operation(_PostgresTx(self, connection))
+                    async with connection.transaction():
+                        return await operation(_PostgresTx(self, connection))
+            except _TRY_AGAIN as error:
+                await _pause(attempt, error)
+            except PostroomError:
+                raise
+            except _GONE as error:
+                raise _unavailable(error) from error
+        raise Unavailable("the database kept refusing a conflicting change")
+
+    # Hints: one NOTIFY a queue and 10 ms, with a trailing edge; the listener does nothing but listen.
+
+    def hint(self, queue: str) -> None:
+        """Queue a NOTIFY that names this queue; several within 10 ms are one."""
+        self._hints[queue] = None
+        self._hinted.set()
+
+    async def _send_hints(self) -> None:
+        while not self._closing.is_set():
+            await self._hinted.wait()
+            self._hinted.clear()
+            queues, self._hints = list(self._hints), {}
+            with contextlib.suppress(*_GONE, psycopg.Error, Unavailable):
+                async with asyncio.timeout(CONNECT_SECONDS), self._connection() as connection:
+                    await connection.execute("select pg_notify(%s, q) from unnest(%s::text[]) q", (CHANNEL, queues))
+            await asyncio.sleep(HINT_SECONDS)
+
+    def on_hint(self, call: Callable[[str | None], None]) -> None:
+        """Call this with each hinted queue, and with None after every (re)connect."""
+        self._hint_calls.append(call)
+
+    async def _listen(self) -> None:
+        delay = 0.1
+        while not self._closing.is_set():
+            try:
+                connection = await psycopg.AsyncConnection.connect(self._url, **self._connect_options())
+                async with connection:
+                    await connection.execute(f"listen {CHANNEL}".encode())
+                    self.listening = True
+                    delay = 0.1
+                    self._tell(None)
+                    while not self._closing.is_set():
+                        async for note in connection.notifies(timeout=30):
+                            self._tell(note.payload)
+                        async with asyncio.timeout(CONNECT_SECONDS):
+                            await connection.execute("select 1")
+            except _GONE as error:
+                log.warning("not listening for hints: %s", _said(error))
+            self.listening = False
+            await asyncio.sleep(delay + random.random() * delay)  # noqa: S311
+            delay = min(delay * 2, 5.0)
+
+    def _tell(self, queue: str | None) -> None:
+        for call in self._hint_calls:
+            call(queue)
+
+    async def close(self) -> None:
+        """Stop listening and close the pool."""
+        self._closing.set()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._pool is not None:
+            await self._pool.close(timeout=CONNECT_SECONDS)
+
+
+async def _pause(attempt: int, error: BaseException) -> None:
+    if attempt == RETRIES:
+        raise Unavailable(f"the database kept refusing a conflicting change: {_said(error)}") from error
+    await asyncio.sleep(random.random() * 0.005 * 2**attempt)
+
+
+def _unavailable(error: BaseException) -> Unavailable:
+    return Unavailable(f"the database cannot answer now: {_said(error)}")
+
+
+def _said(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _split_pooler(url: str) -> tuple[str, bool]:
+    parts = urlsplit(url)
+    query = parse_qsl(parts.query, keep_blank_values=True)
+    pooled = ("pooler", "transaction") in query
+    kept = urlencode([pair for pair in query if pair[0] != "pooler"])
+    return urlunsplit(parts._replace(query=kept)), pooled

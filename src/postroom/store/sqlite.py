@@ -1,0 +1,378 @@
+"""SQLite: one file, one writer whose waiting operations commit together, readers with their own connections.
+
+Operations that were handed over in one turn of the event loop, or while a commit was under way, form a group: each in
+its own savepoint, one commit for all, and no answer before it. While commits are quick the loop commits by itself,
+which spares a thread hop of about the same length; slow disks, locked files and heavy operations go to a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic
+
+import apsw
+
+from postroom.errors import Misconfigured, PostroomError, Unavailable
+from postroom.store.engine import Operation, Row, T, Tx
+from postroom.store.lock import FileLock
+from postroom.store.migrate import TABLE, outstanding
+from postroom.store.statements import Dialect, Statement, Statements
+
+MAX_GROUP = 256
+MAX_GROUP_SECONDS = 0.005
+QUICK_COMMIT = 0.0015
+"""A commit shorter than this (seconds, running mean) is made on the event loop itself."""
+BUSY_SECONDS = 5.0
+CHECKPOINT_PAGES = 1000
+
+_FATAL = (apsw.FullError, apsw.IOError, apsw.CantOpenError, apsw.CorruptError, apsw.NotADBError, apsw.ReadOnlyError)
+
+
+@dataclass(slots=True)
+class _Entry(Generic[T]):
+    operation: Operation[T]
+    future: asyncio.Future[T]
+    heavy: bool
+    single: bool
+    error: BaseException | None = None
+    answer: Any = None
+
+
+class _SqliteTx:
+    def __init__(self, engine: SqliteEngine, connection: apsw.Connection) -> None:
+        self._engine = engine
+        self._connection = connection
+        self.now = 0
+
+    async def rows(self, name: str, **params: object) -> list[Row]:
+        """Run a named statement and give the rows of its last step."""
+        return self._engine.run(self._connection, name, params, self.now)
+
+
+class SqliteEngine:
+    """The embedded engine on one file (DESIGN §3, RULINGS 9, 14, 18). `clock` gives ms UTC; `skew` moves it in tests."""
+
+    dialect = Dialect.SQLITE
+    listening = True
+
+    def __init__(self, path: Path, clock: Callable[[], int], *, synchronous: str = "full") -> None:
+        self.path = path
+        self.skew = 0
+        self.clock_steps_back = 0
+        self._clock = clock
+        self._last_now = 0
+        self._synchronous = synchronous
+        self._lock = FileLock(path)
+        self._statements = Statements(Dialect.SQLITE)
+        self._ready: dict[str, tuple[Statement, frozenset[str]]] = {}
+        self._writer: apsw.Connection | None = None
+        self._reader: apsw.Connection | None = None
+        self._scanner: apsw.Connection | None = None
+        self._waiting: deque[_Entry[Any]] = deque()
+        self._flushing = False
+        self._commit_mean = 0.0
+        self._write_thread = ThreadPoolExecutor(1, "postroom-sqlite-write")
+        self._scan_thread = ThreadPoolExecutor(1, "postroom-sqlite-scan")
+        self._checkpointing = False
+        self._closed = False
+
+    async def open(self) -> None:
+        """Take the file's lock, connect, and migrate; raises Misconfigured when another process has it."""
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._lock.acquire()
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._write_thread, self._open)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def _open(self) -> None:
+        try:
+            self._writer = self._connect()
+            self._migrate(self._writer)
+            self._reader = self._connect(readonly=True)
+            self._scanner = self._connect(readonly=True)
+        except apsw.Error as error:
+            raise Unavailable(f"cannot open {self.path}: {error}") from error
+
+    def _connect(self, *, readonly: bool = False) -> apsw.Connection:
+        flags = apsw.SQLITE_OPEN_READWRITE | (0 if readonly else apsw.SQLITE_OPEN_CREATE)
+        connection = apsw.Connection(str(self.path), flags=flags, statementcachesize=200)
+        connection.set_busy_timeout(int(BUSY_SECONDS * 1000))
+        if not readonly:
+            mode = connection.execute("pragma journal_mode = wal").get
+            if mode != "wal":
+                raise Misconfigured(
+                    f"{self.path} is on a file system without shared memory (journal mode {mode}); use a local disk",
+                    field="database",
+                )
+            connection.wal_autocheckpoint(0)
+            connection.set_wal_hook(self._on_wal)
+        else:
+            connection.execute("pragma query_only = on").fetchall()
+        connection.execute(f"pragma synchronous = {self._synchronous}").fetchall()
+        connection.execute("pragma cache_size = -16384").fetchall()
+        connection.execute("pragma temp_store = memory").fetchall()
+        return connection
+
+    def _migrate(self, connection: apsw.Connection) -> None:
+        connection.execute("begin immediate").fetchall()
+        try:
+            connection.execute(TABLE).fetchall()
+            applied = connection.execute("select coalesce(max(version), 0) from schema_migrations").get
+            for step in outstanding(Dialect.SQLITE, int(str(applied))):
+                connection.execute(step.sql).fetchall()
+                connection.execute(
+                    "insert into schema_migrations values (?, ?, ?)", (step.version, step.name, self._now())
+                ).fetchall()
+            connection.execute("commit").fetchall()
+        except BaseException:
+            with contextlib.suppress(apsw.Error):
+                connection.execute("rollback").fetchall()
+            raise
+
+    # Time: the host's clock, never going back (RULINGS 14).
+
+    def _now(self) -> int:
+        now = self._clock()
+        if now < self._last_now - 5000:
+            self.clock_steps_back += 1
+        self._last_now = max(now, self._last_now)
+        return self._last_now + self.skew
+
+    # Statements.
+
+    def run(self, connection: apsw.Connection, name: str, params: dict[str, object], now: int) -> list[Row]:
+        """Run every step of a named statement on a connection and give the last one's rows."""
+        optional = self._statements.optional(name)
+        given = frozenset(key for key in optional if params.get(key) is not None) if optional else frozenset()
+        statement = self._statements.get(name, given)
+        for key, value in params.items():
+            if isinstance(value, list | tuple):
+                params[key] = json.dumps(value)
+        params["now"] = now
+        rows: list[Row] = []
+        for step in statement.steps:
+            rows = connection.execute(step, params).fetchall()
+        return rows
+
+    async def read(self, name: str, **params: object) -> list[Row]:
+        """Run a query on the reader's connection; a `slow` one on a thread of its own."""
+        try:
+            if self._statements.get(name).slow:
+                return await asyncio.get_running_loop().run_in_executor(self._scan_thread, self._scan, name, params)
+            return self.run(_opened(self._reader), name, params, self._now())
+        except apsw.Error as error:
+            raise Unavailable(f"the database cannot be read: {error}") from error
+
+    def _scan(self, name: str, params: dict[str, object]) -> list[Row]:
+        return self.run(_opened(self._scanner), name, params, self._now())
+
+    async def write(self, name: str, **params: object) -> list[Row]:
+        """Run one statement in the next group."""
+        single = len(self._statements.get(name).steps) == 1
+
+        async def operation(tx: Tx) -> list[Row]:
+            return await tx.rows(name, **params)
+
+        return await self._submit(operation, heavy=False, single=single)
+
+    async def transact(self, operation: Operation[T], *, heavy: bool = False, one: bool = False) -> T:
+        """Run an operation in the next group, in a savepoint of its own."""
+        return await self._submit(operation, heavy=heavy, single=False)
+
+    def _submit(self, operation: Operation[T], *, heavy: bool, single: bool) -> asyncio.Future[T]:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        if self._closed:
+            raise Unavailable("the store is closed")
+        self._waiting.append(_Entry(operation, future, heavy, single))
+        if not self._flushing:
+            self._flushing = True
+            loop.call_soon(self._flush, loop)
+        return future
+
+    # Groups.
+
+    def _flush(self, loop: asyncio.AbstractEventLoop) -> None:
+        group = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_GROUP))]
+        if self._writer is not None and self._commit_mean < QUICK_COMMIT and not any(entry.heavy for entry in group):
+            try:
+                left = self._run_group(group, busy_seconds=0.0)
+            except apsw.BusyError:
+                pass
+            else:
+                self._answer(loop, group, left)
+                return
+
+        def in_thread() -> None:
+            left: list[_Entry[Any]] = []
+            try:
+                left = self._run_group(group, busy_seconds=BUSY_SECONDS)
+            except BaseException as error:
+                for entry in group:
+                    entry.error = _unavailable(error)
+            loop.call_soon_threadsafe(self._answer, loop, group, left)
+
+        self._write_thread.submit(in_thread)
+
+    def _answer(self, loop: asyncio.AbstractEventLoop, group: list[_Entry[Any]], left: list[_Entry[Any]]) -> None:
+        self._waiting.extendleft(reversed(left))
+        for entry in group[: len(group) - len(left)]:
+            if entry.future.done():
+                continue
+            if entry.error is not None:
+                entry.future.set_exception(entry.error)
+            else:
+                entry.future.set_result(entry.answer)
+        if self._waiting:
+            loop.call_soon(self._flush, loop)
+        else:
+            self._flushing = False
+
+    def _run_group(self, group: list[_Entry[Any]], *, busy_seconds: float) -> list[_Entry[Any]]:
+        """Run and commit a group; gives back those it had no time for. Raises BusyError before anything was done."""
+        if self._writer is None:
+            self._reopen()
+        writer = _opened(self._writer)
+        writer.set_busy_timeout(int(busy_seconds * 1000))
+        try:
+            writer.execute("begin immediate").fetchall()
+        except apsw.BusyError:
+            raise
+        except apsw.Error as error:
+            self._fail_group(group, error)
+            return []
+        tx = _SqliteTx(self, writer)
+        tx.now = self._now()
+        started = time.monotonic()
+        done = 0
+        try:
+            for entry in group:
+                self._run_entry(tx, writer, entry)
+                done += 1
+                if done < len(group) and time.monotonic() - started > MAX_GROUP_SECONDS:
+                    break
+            before_commit = time.monotonic()
+            writer.execute("commit").fetchall()
+        except apsw.Error as error:
+            self._fail_group(group, error)
+            return []
+        took = time.monotonic() - before_commit
+        self._commit_mean += (took - self._commit_mean) * 0.1
+        return group[done:]
+
+    def _run_entry(self, tx: _SqliteTx, writer: apsw.Connection, entry: _Entry[Any]) -> None:
+        if not entry.single:
+            writer.execute("savepoint entry").fetchall()
+        try:
+            entry.answer = _drive(entry.operation, tx)
+        except _FATAL:
+            raise
+        except (apsw.Error, PostroomError) as error:
+            if not writer.in_transaction:
+                raise
+            if not entry.single:
+                writer.execute("rollback to entry").fetchall()
+            entry.error = error if isinstance(error, PostroomError) else _unexpected(error)
+        except BaseException as error:
+            if not entry.single:
+                writer.execute("rollback to entry").fetchall()
+            entry.error = error
+        if not entry.single:
+            writer.execute("release entry").fetchall()
+
+    def _fail_group(self, group: list[_Entry[Any]], error: BaseException) -> None:
+        """The transaction is gone whole: every operation of the group is unavailable, and the connection is remade."""
+        for entry in group:
+            entry.error = _unavailable(error)
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            with contextlib.suppress(apsw.Error):
+                writer.close(True)
+        self._commit_mean = QUICK_COMMIT * 2
+
+    def _reopen(self) -> None:
+        self._writer = self._connect()
+        self._commit_mean = 0.0
+
+    # The write-ahead log is folded back on a thread, so that no commit waits for it.
+
+    def _on_wal(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
+        if pages >= CHECKPOINT_PAGES and not self._checkpointing and not self._closed:
+            self._checkpointing = True
+            try:
+                self._scan_thread.submit(self._checkpoint)
+            except RuntimeError:
+                self._checkpointing = False
+        return apsw.SQLITE_OK
+
+    def _checkpoint(self) -> None:
+        try:
+            connection = apsw.Connection(str(self.path))
+            connection.execute(f"pragma synchronous = {self._synchronous}").fetchall()
+            connection.set_busy_timeout(200)
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            connection.close()
+        except apsw.Error:
+            pass  # The log only grows until the next try.
+        finally:
+            self._checkpointing = False
+
+    # Hints: one process has the file, so there is nobody else to tell.
+
+    def hint(self, queue: str) -> None:
+        """Nothing: the process that wrote is the only one that waits."""
+
+    def on_hint(self, call: Callable[[str | None], None]) -> None:
+        """Nothing: no hint ever comes from elsewhere."""
+
+    async def close(self) -> None:
+        """Commit what waits, close every connection, and free the lock."""
+        while self._flushing:
+            await asyncio.sleep(0.001)
+        self._closed = True
+        await asyncio.get_running_loop().run_in_executor(None, self._close)
+
+    def _close(self) -> None:
+        self._write_thread.shutdown(wait=True)
+        self._scan_thread.shutdown(wait=True)
+        for connection in (self._reader, self._scanner, self._writer):
+            if connection is not None:
+                with contextlib.suppress(apsw.Error):
+                    connection.close()
+        self._reader = self._scanner = self._writer = None
+        self._lock.release()
+
+
+def _drive(operation: Operation[T], tx: Tx) -> T:
+    """Run an operation to its end at once: its transaction never suspends it."""
+    step = operation(tx).__await__()
+    try:
+        next(step)
+    except StopIteration as end:
+        answer: T = end.value
+        return answer
+    raise RuntimeError("an operation awaits nothing but its transaction")
+
+
+def _opened(connection: apsw.Connection | None) -> apsw.Connection:
+    if connection is None:
+        raise Unavailable("the store is not open")
+    return connection
+
+
+def _unavailable(error: BaseException) -> PostroomError:
+    return error if isinstance(error, PostroomError) else Unavailable(f"the database cannot be written: {error}")
+
+
+def _unexpected(error: apsw.Error) -> BaseException:
+    return RuntimeError(f"the statement was refused: {error}") if isinstance(error, apsw.ConstraintError) else error

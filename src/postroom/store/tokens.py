@@ -1,0 +1,41 @@
+"""The tokens table: who may come in, known by the digest of a secret (RULINGS 37)."""
+
+from __future__ import annotations
+
+import json
+
+from postroom.model import Role, Token
+from postroom.store.engine import Row, Tx
+
+
+def _token_of(row: Row) -> Token:
+    return Token(row[0], row[1], Role(row[2]), tuple(json.loads(row[3])), row[4], row[5])
+
+
+class TokenTable:
+    """The statements over tokens."""
+
+    async def insert(self, tx: Tx, id_: str, name: str, role: Role, queues: tuple[str, ...], digest: str) -> Token | None:
+        """Nothing -> a token; None when an unrevoked one has the name."""
+        rows = await tx.rows(
+            "token_insert", id=id_, name=name, role=role.value, queues=json.dumps(queues), digest=digest
+        )
+        return _token_of(rows[0]) if rows else None
+
+    async def by_digest(self, tx: Tx, digest: str) -> Token | None:
+        """The unrevoked token of a secret's digest."""
+        rows = await tx.rows("token_by_digest", digest=digest)
+        return _token_of(rows[0]) if rows else None
+
+    async def all(self, tx: Tx) -> list[Token]:
+        """Every token there was, oldest first."""
+        return [_token_of(row) for row in await tx.rows("token_list")]
+
+    async def revoke(self, tx: Tx, id_or_name: str) -> Token | None:
+        """Valid -> revoked for ever; None when there is no valid one."""
+        rows = await tx.rows("token_revoke", id=id_or_name)
+        return _token_of(rows[0]) if rows else None
+
+    async def release_claims(self, tx: Tx, owner: str) -> list[str]:
+        """Give back whatever this name holds: the queues that got something (RULINGS 17)."""
+        return sorted({row[0] for row in await tx.rows("token_release_claims", owner=owner)})
