@@ -77,7 +77,7 @@ class Desk(Protocol):
         """The whole todo with payload, result and history; NotFound when there is none for this principal."""
         ...
 
-    async def list(
+    async def list_todos(
         self,
         *,
         queue: str | None = None,

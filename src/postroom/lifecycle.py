@@ -203,7 +203,9 @@ def check_settings(settings: QueueSettings) -> None:
 # The arithmetic.
 
 
-def backoff(attempt: int, base_ms: int = DEFAULT_BACKOFF, cap_ms: int = DEFAULT_BACKOFF_CAP, jitter: float = 0.0) -> int:
+def backoff(
+    attempt: int, base_ms: int = DEFAULT_BACKOFF, cap_ms: int = DEFAULT_BACKOFF_CAP, jitter: float = 0.0
+) -> int:
     """How long a failed attempt waits, in ms: base doubling with each attempt up to the cap, and jitter (0..0.1) of it."""
     delay = min(cap_ms, base_ms << min(max(attempt, 1) - 1, 20))
     return delay + int(delay * jitter)

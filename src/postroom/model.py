@@ -9,6 +9,8 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Any
 
+from postroom.facts import Facts
+
 
 class TodoState(StrEnum):
     """Where a todo stands; failed with next_retry_at is parked, failed without is final (S1)."""
@@ -319,6 +321,7 @@ class Delivery:
     digest: str
     unparsed: str | None = None
     ignored: str | None = None
+    facts: Facts = Facts()
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ MAX_DEPTH = 64
 MAX_INTEGER_DIGITS = 400
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
-_STRING_OR_BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+# Possessive, and an unclosed string runs to the end: otherwise a body of quotes costs the square of its length.
+_STRING_OR_BRACKET = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 

@@ -129,7 +129,7 @@ class ClaimTable:
         return [row[1] for row in rows]
 
     async def next_due(self, tx: Tx, queues: Sequence[str]) -> int | None:
-        """The soonest ms at which a delayed, parked or leased todo of these queues falls due."""
+        """How many ms until the soonest delayed, parked or leased todo of these queues falls due; negative when it has."""
         rows = await tx.rows("claim_next_due", queues=list(queues))
         due = rows[0][0]
         return None if due is None else int(due)
@@ -157,6 +157,4 @@ def _params(ask: ClaimAsk, rooms: Mapping[str, int] | None) -> dict[str, object]
 def _taken(rows: list[Row], skip: int, limit: int) -> Taken:
     todos = [todo_of(row[skip + 2 :]) for row in rows if row[skip + 3] is not None]
     seen, capped = rows[0][skip], rows[0][skip + 1]
-    return Taken(
-        _in_claim_order(todos), contended=len(todos) < min(limit, seen), capped=bool(capped)
-    )
+    return Taken(_in_claim_order(todos), contended=len(todos) < min(limit, seen), capped=bool(capped))

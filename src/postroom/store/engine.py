@@ -11,10 +11,14 @@ Row = tuple[Any, ...]
 T = TypeVar("T")
 
 
+class Duplicate(Exception):
+    """A unique index refused a row that a concurrent transaction had just made."""
+
+
 class Tx(Protocol):
     """A transaction in progress: everything run through it happens together or not at all."""
 
-    async def rows(self, name: str, **params: object) -> list[Row]:
+    async def rows(self, name: str, /, **params: object) -> list[Row]:
         """Run a named statement and give its rows."""
         ...
 
@@ -40,11 +44,11 @@ class Engine(Protocol):
         """Connect and bring the schema up to date. Raises Misconfigured when it is newer than the program."""
         ...
 
-    async def read(self, name: str, **params: object) -> list[Row]:
+    async def read(self, name: str, /, **params: object) -> list[Row]:
         """Run one named query on committed state."""
         ...
 
-    async def write(self, name: str, **params: object) -> list[Row]:
+    async def write(self, name: str, /, **params: object) -> list[Row]:
         """Run one named statement as a transaction of its own; answered after its commit."""
         ...
 
@@ -74,7 +78,7 @@ class Once:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    async def rows(self, name: str, **params: object) -> list[Row]:
+    async def rows(self, name: str, /, **params: object) -> list[Row]:
         """Run a named statement as a transaction of its own."""
         return await self._engine.write(name, **params)
 
@@ -85,6 +89,6 @@ class Reader:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    async def rows(self, name: str, **params: object) -> list[Row]:
+    async def rows(self, name: str, /, **params: object) -> list[Row]:
         """Run a named query."""
         return await self._engine.read(name, **params)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 from postroom.model import Delivery, Event, EventState, EventTodo
 from postroom.store.engine import Row, Tx
 
 
 def _event_of(row: Row) -> Event:
-    return Event(*row[:8], EventState(row[8]), *row[9:])
+    fields: list[Any] = list(row)
+    fields[8] = EventState(fields[8])
+    return Event(*fields)
 
 
 def _link_of(row: Row) -> EventTodo:

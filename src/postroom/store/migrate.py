@@ -10,7 +10,10 @@ from importlib.resources import files
 from postroom.errors import Misconfigured
 from postroom.store.statements import Dialect
 
-TABLE = "create table if not exists schema_migrations (version integer primary key, name text not null, applied_at bigint not null)"
+TABLE = (
+    "create table if not exists schema_migrations "
+    "(version integer primary key, name text not null, applied_at bigint not null)"
+)
 
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
 

@@ -19,7 +19,7 @@ from psycopg import errors as pg
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from postroom.errors import PostroomError, Unavailable
-from postroom.store.engine import Operation, Row, T
+from postroom.store.engine import Duplicate, Operation, Row, T
 from postroom.store.migrate import TABLE, outstanding
 from postroom.store.statements import Dialect, Statements
 
@@ -46,7 +46,7 @@ class _PostgresTx:
         self._engine = engine
         self._connection = connection
 
-    async def rows(self, name: str, **params: object) -> list[Row]:
+    async def rows(self, name: str, /, **params: object) -> list[Row]:
         """Run a named statement and give its rows."""
         return await self._engine.run(self._connection, name, params)
 
@@ -143,11 +143,11 @@ class PostgresEngine:
         async with self._pool.connection(timeout=CONNECT_SECONDS) as connection:
             yield connection
 
-    async def read(self, name: str, **params: object) -> list[Row]:
+    async def read(self, name: str, /, **params: object) -> list[Row]:
         """Run one query."""
         return await self.write(name, **params)
 
-    async def write(self, name: str, **params: object) -> list[Row]:
+    async def write(self, name: str, /, **params: object) -> list[Row]:
         """Run one statement, which is a transaction by itself."""
         for attempt in range(RETRIES + 1):
             try:
@@ -155,6 +155,8 @@ class PostgresEngine:
                     return await self.run(connection, name, params)
             except _TRY_AGAIN as error:
                 await _pause(attempt, error)
+            except pg.UniqueViolation as error:
+                raise Duplicate(_said(error)) from error
             except _GONE as error:
                 raise _unavailable(error) from error
         raise Unavailable("the database kept refusing a conflicting change")
@@ -172,6 +174,8 @@ class PostgresEngine:
                 await _pause(attempt, error)
             except PostroomError:
                 raise
+            except pg.UniqueViolation as error:
+                raise Duplicate(_said(error)) from error
             except _GONE as error:
                 raise _unavailable(error) from error
         raise Unavailable("the database kept refusing a conflicting change")
@@ -215,7 +219,7 @@ class PostgresEngine:
             except _GONE as error:
                 log.warning("not listening for hints: %s", _said(error))
             self.listening = False
-            await asyncio.sleep(delay + random.random() * delay)  # noqa: S311
+            await asyncio.sleep(delay + random.random() * delay)
             delay = min(delay * 2, 5.0)
 
     def _tell(self, queue: str | None) -> None:

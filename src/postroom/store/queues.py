@@ -40,9 +40,9 @@ class QueueTable:
         )
         return _settings_of(rows[0])
 
-    async def pause(self, tx: Tx, name: str, *, paused: bool) -> QueueSettings:
-        """Stop or resume claims of a queue; nothing else stops."""
-        return _settings_of((await tx.rows("queue_pause", name=name, paused=paused))[0])
+    async def touch(self, tx: Tx, name: str) -> None:
+        """Make sure that a queue has its row, and lock it until the transaction's end."""
+        await tx.rows("queue_touch", name=name)
 
     async def depths(self, tx: Tx, queues: Sequence[str]) -> list[tuple[str, str, int, int | None]]:
         """(state, queue, count, oldest created_at) for pending, claimed, parked and dead."""

@@ -21,7 +21,7 @@ from typing import Any, Generic
 import apsw
 
 from postroom.errors import Misconfigured, PostroomError, Unavailable
-from postroom.store.engine import Operation, Row, T, Tx
+from postroom.store.engine import Duplicate, Operation, Row, T, Tx
 from postroom.store.lock import FileLock
 from postroom.store.migrate import TABLE, outstanding
 from postroom.store.statements import Dialect, Statement, Statements
@@ -33,6 +33,7 @@ QUICK_COMMIT = 0.0015
 BUSY_SECONDS = 5.0
 CHECKPOINT_PAGES = 1000
 
+_UNIQUE = {apsw.SQLITE_CONSTRAINT_UNIQUE, apsw.SQLITE_CONSTRAINT_PRIMARYKEY}
 _FATAL = (apsw.FullError, apsw.IOError, apsw.CantOpenError, apsw.CorruptError, apsw.NotADBError, apsw.ReadOnlyError)
 
 
@@ -52,7 +53,7 @@ class _SqliteTx:
         self._connection = connection
         self.now = 0
 
-    async def rows(self, name: str, **params: object) -> list[Row]:
+    async def rows(self, name: str, /, **params: object) -> list[Row]:
         """Run a named statement and give the rows of its last step."""
         return self._engine.run(self._connection, name, params, self.now)
 
@@ -83,6 +84,7 @@ class SqliteEngine:
         self._scan_thread = ThreadPoolExecutor(1, "postroom-sqlite-scan")
         self._checkpointing = False
         self._closed = False
+        self._idle: asyncio.Future[None] | None = None
 
     async def open(self) -> None:
         """Take the file's lock, connect, and migrate; raises Misconfigured when another process has it."""
@@ -164,7 +166,7 @@ class SqliteEngine:
             rows = connection.execute(step, params).fetchall()
         return rows
 
-    async def read(self, name: str, **params: object) -> list[Row]:
+    async def read(self, name: str, /, **params: object) -> list[Row]:
         """Run a query on the reader's connection; a `slow` one on a thread of its own."""
         try:
             if self._statements.get(name).slow:
@@ -176,7 +178,7 @@ class SqliteEngine:
     def _scan(self, name: str, params: dict[str, object]) -> list[Row]:
         return self.run(_opened(self._scanner), name, params, self._now())
 
-    async def write(self, name: str, **params: object) -> list[Row]:
+    async def write(self, name: str, /, **params: object) -> list[Row]:
         """Run one statement in the next group."""
         single = len(self._statements.get(name).steps) == 1
 
@@ -237,6 +239,8 @@ class SqliteEngine:
             loop.call_soon(self._flush, loop)
         else:
             self._flushing = False
+            if self._idle is not None and not self._idle.done():
+                self._idle.set_result(None)
 
     def _run_group(self, group: list[_Entry[Any]], *, busy_seconds: float) -> list[_Entry[Any]]:
         """Run and commit a group; gives back those it had no time for. Raises BusyError before anything was done."""
@@ -337,9 +341,10 @@ class SqliteEngine:
 
     async def close(self) -> None:
         """Commit what waits, close every connection, and free the lock."""
-        while self._flushing:
-            await asyncio.sleep(0.001)
         self._closed = True
+        if self._flushing:
+            self._idle = asyncio.get_running_loop().create_future()
+            await self._idle
         await asyncio.get_running_loop().run_in_executor(None, self._close)
 
     def _close(self) -> None:
@@ -375,4 +380,6 @@ def _unavailable(error: BaseException) -> PostroomError:
 
 
 def _unexpected(error: apsw.Error) -> BaseException:
-    return RuntimeError(f"the statement was refused: {error}") if isinstance(error, apsw.ConstraintError) else error
+    if isinstance(error, apsw.ConstraintError) and getattr(error, "extendedresult", 0) in _UNIQUE:
+        return Duplicate(str(error))
+    return RuntimeError(f"the statement was refused: {error}")

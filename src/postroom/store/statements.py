@@ -105,7 +105,7 @@ class Statements:
                 lines.append(line)
             elif optional.group(1) in given:
                 lines.append(optional.group(2))
-        text = "\n".join(line for line in lines if not line.lstrip().startswith("--")).strip()
+        text = "\n".join(lines).strip()
         while _MARK.search(text):
             text = _MARK.sub(lambda mark: self._fill(name, mark), text)
         steps = tuple(part.strip() for part in _STEP_END.split(text) if part.strip())
@@ -139,7 +139,8 @@ def _blocks() -> tuple[tuple[str, str, str | None, bool, str], ...]:
         for line in file.read_text("utf-8").splitlines():
             found = _HEADER.match(line)
             if found is None:
-                lines.append(line)
+                if not line.lstrip().startswith("--"):
+                    lines.append(line)
                 continue
             if head is not None:
                 blocks.append((head.group(1), head.group(2), head.group(3), bool(head.group(4)), "\n".join(lines)))

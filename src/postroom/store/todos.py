@@ -20,7 +20,9 @@ _STATES = {state.value: state for state in TodoState}
 
 def todo_of(row: Sequence[Any]) -> Todo:
     """The todo of a row, with its history when the row carries one."""
-    todo = Todo(*row[:9], _STATES[row[9]], *row[10:WIDTH])
+    fields: list[Any] = list(row[:WIDTH])
+    fields[9] = _STATES[fields[9]]
+    todo = Todo(*fields)
     if len(row) > WIDTH and row[WIDTH]:
         return replace(todo, history=_history(row[WIDTH]))
     return todo
@@ -238,13 +240,11 @@ class TodoTable:
     async def retry(self, tx: Tx, id_: str, creator: str | None) -> Todo | None:
         """Failed -> pending with attempts anew; None when not failed, or not this creator's (S26).
 
-        Raises Conflict naming the newer live todo that holds its key.
+        Raises Conflict naming the newer live todo that holds its key, or the engine's Duplicate when one just came.
         """
-        row = await self.get(tx, id_)
-        if row is not None and row.idempotency_key is not None and row.state is TodoState.FAILED and not row.parked:
-            held = await tx.rows("todo_by_key", queue=row.queue, idempotency_key=row.idempotency_key)
-            if held:
-                raise Conflict(f"the key of {id_} is held by the newer {held[0][1]}", todo_id=held[0][1])
+        rows = await tx.rows("todo_key_rival", id=id_)
+        if rows:
+            raise Conflict(f"the key of {id_} is held by the newer {rows[0][0]}", todo_id=rows[0][0])
         rows = await tx.rows("todo_retry", id=id_, creator=creator)
         return todo_of(rows[0]) if rows else None
 

@@ -15,7 +15,9 @@ def _token_of(row: Row) -> Token:
 class TokenTable:
     """The statements over tokens."""
 
-    async def insert(self, tx: Tx, id_: str, name: str, role: Role, queues: tuple[str, ...], digest: str) -> Token | None:
+    async def insert(
+        self, tx: Tx, id_: str, name: str, role: Role, queues: tuple[str, ...], digest: str
+    ) -> Token | None:
         """Nothing -> a token; None when an unrevoked one has the name."""
         rows = await tx.rows(
             "token_insert", id=id_, name=name, role=role.value, queues=json.dumps(queues), digest=digest

@@ -1,0 +1,1 @@
+"""The MCP door: the queue's verbs as tools for a model, over streamable HTTP and over stdio."""

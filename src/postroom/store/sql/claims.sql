@@ -211,9 +211,9 @@ where id in (select id from todos where queue {among:queues} and state = 'claime
   and attempt >= max_attempts order by id limit :limit)
 returning id, queue, state
 
--- The soonest time at which something of these queues falls due.
+-- How many ms until the soonest of these queues' todos falls due.
 -- name: claim_next_due
-select min(due) from (
+select min(due) - {now} from (
   select min(available_at) as due from todos where queue {among:queues} and state = 'pending' and available_at is not null
   union all
   select min(next_retry_at) from todos where queue {among:queues} and state = 'failed' and next_retry_at is not null

@@ -59,11 +59,6 @@ on conflict (name) do update set paused = excluded.paused, lease_ms = excluded.l
   max_in_flight = excluded.max_in_flight, keep_done_ms = excluded.keep_done_ms, keep_dead_ms = excluded.keep_dead_ms
 returning {queue}
 
--- name: queue_pause
-insert into queues (name, paused) values (:name, :paused)
-on conflict (name) do update set paused = excluded.paused
-returning {queue}
-
 -- Each depth comes from its own partial index.
 -- name: queue_depths slow
 select 'pending', queue, count(*), min(created_at) from todos where state = 'pending' and available_at is null and assignee is null and queue {among:queues} group by queue
@@ -77,3 +72,6 @@ union all
 select 'parked', queue, count(*), null from todos where state = 'failed' and next_retry_at is not null and queue {among:queues} group by queue
 union all
 select 'dead', queue, count(*), null from todos where state = 'failed' and next_retry_at is null and reason <> 'cancelled' and queue {among:queues} group by queue
+
+-- name: queue_touch
+insert into queues (name) values (:name) on conflict (name) do update set name = excluded.name returning name

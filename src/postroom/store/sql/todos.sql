@@ -188,6 +188,11 @@ where id = :id and {holds}
 -- name: attempt_outcomes
 select todo_id, lease_id, owner, outcome from attempts where todo_id {among:ids} and lease_id {among:leases}
 
+-- The live todo that holds the key of this dead one.
+-- name: todo_key_rival
+select n.id from todos t join todos n on n.queue = t.queue and n.idempotency_key = t.idempotency_key and n.id <> t.id
+where t.id = :id and t.state = 'failed' and n.state <> 'done' and not (n.state = 'failed' and n.next_retry_at is null)
+
 -- name: todo_retry
 update todos set state = 'pending', attempt = 0, next_retry_at = null, reason = null, error = null, result = null,
   completed_at = null, updated_at = {now}

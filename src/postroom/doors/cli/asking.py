@@ -1,0 +1,125 @@
+"""What every verb shares: its options, the asking of the daemon, and how a refusal leaves the process.
+
+Exit codes: 0 fine, 1 refused, 2 wrong usage, 3 no daemon reached.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from postroom.doors.cli.plain import seconds
+from postroom.doors.cli.table import note, print_json
+from postroom.errors import Misconfigured, PostroomError
+
+if TYPE_CHECKING:
+    from postroom.doors.cli.connection import Daemon
+
+REFUSED: Final = 1
+USAGE: Final = 2
+UNREACHABLE: Final = 3
+
+MAX_INPUT_BYTES: Final = 16 * 1024 * 1024
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Data = Annotated[
+    Path | None,
+    typer.Option("--data", metavar="FOLDER", help="The daemon's data folder; else POSTROOM_URL or POSTROOM_DATA."),
+]
+RequestId = Annotated[
+    str | None,
+    typer.Option("--request-id", metavar="KEY", help="A key of yours: the same request again changes nothing more."),
+]
+Cursor = Annotated[str | None, typer.Option("--cursor", help="Go on where an earlier page ended.")]
+Limit = Annotated[int | None, typer.Option("--limit", metavar="N", help="How many at most; 50 by default, 200 at most.")]
+Ttl = Annotated[
+    float | None,
+    typer.Option("--ttl", parser=seconds, metavar="DURATION", help="How long the lease holds; the queue's by default."),
+]
+
+
+def new_app(help: str) -> typer.Typer:  # noqa: A002 - typer's own word
+    """A group of verbs, printed without a rendering library so that help is quick."""
+    return typer.Typer(help=help, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+@contextmanager
+def asking(as_json: bool, data: Path | None) -> Iterator[Daemon]:
+    """The daemon for the length of a verb; a refusal is told on stderr and ends the process with its code."""
+    from postroom.doors.cli.connection import Daemon, Unreachable
+
+    with refusing(as_json):
+        try:
+            daemon = Daemon.find(data, os.environ)
+        except Misconfigured as error:
+            _tell(error.as_dict(), error.hint, as_json)
+            raise typer.Exit(USAGE) from None
+        try:
+            yield daemon
+        except Unreachable as error:
+            _tell(error.as_dict(), error.hint, as_json)
+            raise typer.Exit(UNREACHABLE) from None
+
+
+@contextmanager
+def refusing(as_json: bool) -> Iterator[None]:
+    """An error of the family inside is told on stderr and ends the process with 1."""
+    try:
+        yield
+    except PostroomError as error:
+        _tell(error.as_dict(), error.hint, as_json)
+        raise typer.Exit(REFUSED) from None
+
+
+def _tell(shown: dict[str, object], hint: str, as_json: bool) -> None:
+    told = {"hint": hint, **shown}
+    if as_json:
+        print_json({"error": told}, sys.stderr)
+        return
+    field = f" ({told['field']})" if told.get("field") and str(told["field"]) not in str(told["message"]) else ""
+    note(f"error: {told['code']}: {told['message']}{field}")
+    known = ("state", "owner", "lease_expires_at")
+    stands = [f"{key} {told[key]}" for key in known if told.get(key) is not None]
+    if stands:
+        note(f"stands: {', '.join(stands)}")
+    note(f"hint: {told['hint']}")
+
+
+def given(**fields: object) -> dict[str, object]:
+    """The fields that have a value: absent is what was not asked for, and null would mean something."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def usage(message: str, hint: str | None = None) -> typer.BadParameter:
+    """The error for arguments that do not fit together; raising it exits with 2."""
+    return typer.BadParameter(message, param_hint=hint)
+
+
+def read_json(word: str, option: str) -> object:
+    """The JSON value of an option: the word itself, a file's after `@`, or stdin's for `-`. Raises BadParameter."""
+    from postroom.errors import Invalid
+    from postroom.text import parse_json
+
+    name = option.removeprefix("--")
+    try:
+        if word == "-":
+            raw: str | bytes = sys.stdin.buffer.read(MAX_INPUT_BYTES + 1)
+        elif word.startswith("@"):
+            with Path(word[1:]).open("rb") as file:
+                raw = file.read(MAX_INPUT_BYTES + 1)
+        else:
+            raw = word
+    except (OSError, ValueError) as error:
+        raise usage(f"{word[:200]!r} cannot be read: {error}", option) from None
+    if len(raw) > MAX_INPUT_BYTES:
+        raise usage(f"more than {MAX_INPUT_BYTES} bytes", option)
+    try:
+        return parse_json(raw, name)
+    except Invalid as error:
+        raise usage(f"{error.message}; expected JSON, @FILE or - for stdin", option) from None

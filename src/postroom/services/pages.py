@@ -1,0 +1,32 @@
+"""Pages: how long one is, and the cursor that leads to the next; a cursor is the store's own order, never an id."""
+
+from __future__ import annotations
+
+from postroom import lifecycle
+from postroom.errors import Invalid
+
+
+def page_limit(limit: int | None) -> int:
+    """How many a page holds: 50 by default, 200 at the most, less than 1 refused."""
+    if limit is None:
+        return lifecycle.DEFAULT_LIST
+    if isinstance(limit, bool) or limit < 1:
+        raise Invalid(f"limit is {limit}; expected 1 to {lifecycle.MAX_LIST}", field="limit")
+    return min(limit, lifecycle.MAX_LIST)
+
+
+def show_cursor(seq: int) -> str:
+    """A cursor: the place after which the next page begins, as an opaque string."""
+    return f"c{seq:x}"
+
+
+def read_cursor(cursor: str | None) -> int | None:
+    """The place a cursor names. Raises Invalid for what no page has given."""
+    if cursor is None:
+        return None
+    try:
+        if not cursor.startswith("c") or len(cursor) > 17:
+            raise ValueError
+        return lifecycle.check_range(int(cursor[1:], 16), 1, 2**62, "cursor")
+    except ValueError:
+        raise Invalid(f"cursor {cursor[:40]!r} is none that a page has given", field="cursor") from None

@@ -1,0 +1,31 @@
+"""Refusals: a guarded statement that touched nothing, told apart for the principal who asked (S12)."""
+
+from __future__ import annotations
+
+from postroom.errors import Conflict, Forbidden, NotFound, PostroomError
+from postroom.model import Principal, TodoState
+from postroom.store.todos import Standing
+from postroom.wire import show_time
+
+_PAST = {"claim": "claimed", "retry": "retried", "cancel": "cancelled", "update": "updated"}
+
+
+def missing(id_: str) -> NotFound:
+    """There is no such todo for this principal."""
+    return NotFound(f"there is no todo {id_}", field="id")
+
+
+def told(principal: Principal, id_: str, standing: Standing, verb: str | None = None) -> PostroomError:
+    """The refusal of a guarded statement that touched nothing: no such todo for this principal, or where it stands."""
+    todo = standing.todo
+    if todo is None or not principal.may_use(todo.queue):
+        return missing(id_)
+    if verb is not None and not principal.admin and todo.created_by != principal.name:
+        return Forbidden(f"only an admin or its creator, {todo.created_by}, may {verb} {id_}")
+    where = {"state": str(todo.state), "owner": todo.owner, "lease_expires_at": show_time(todo.lease_expires_at)}
+    if standing.ended is not None:
+        return Conflict(f"this lease of {id_} has ended as {standing.ended}; the todo is {todo.state}", **where)
+    held = f"held by {todo.owner}" if todo.state is TodoState.CLAIMED else "not held"
+    if verb is not None:
+        return Conflict(f"{id_} is {todo.state}; it cannot be {_PAST[verb]} now", **where)
+    return Conflict(f"{id_} is {todo.state} and {held}, not by you under this lease", **where)

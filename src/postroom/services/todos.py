@@ -1,0 +1,246 @@
+"""Todos: made, looked at and steered by those who may (DESIGN §4)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+
+from postroom import lifecycle
+from postroom.errors import Conflict, Invalid, NotFound, PostroomError, TooLarge
+from postroom.ids import Ids, Prefix, check_id
+from postroom.lifecycle import MAX_JSON_BYTES, MAX_NOTE_BYTES
+from postroom.model import Created, NewTodo, Principal, Todo, TodoChange, TodoFilter, TodoPage
+from postroom.services.pages import page_limit, read_cursor, show_cursor
+from postroom.services.refusals import missing, told
+from postroom.services.requests import Answer, Requests
+from postroom.services.wake import Wake
+from postroom.store.engine import Duplicate, Engine, Reader, Tx
+from postroom.store.todos import TodoTable
+from postroom.text import cut, store_json
+
+FILTER_STATES = ("pending", "claimed", "done", "failed", "parked", "dead")
+
+
+class TodoService:
+    """The verbs over todos for a principal."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        table: TodoTable,
+        requests: Requests,
+        wake: Wake,
+        ids: Ids,
+    ) -> None:
+        self._engine = engine
+        self._table = table
+        self._requests = requests
+        self._wake = wake
+        self._ids = ids
+        self._reader = Reader(engine)
+
+    # create
+
+    def prepare(self, principal: Principal, new: NewTodo) -> str | None:
+        """Pass what may be created by this principal and give the payload's text. Raises Invalid, TooLarge, NotFound."""
+        lifecycle.check_new(new)
+        self.check_queue(principal, new.queue)
+        return None if new.payload is None else store_json(new.payload, "payload", MAX_JSON_BYTES)
+
+    def check_queue(self, principal: Principal, queue: str, field: str = "queue") -> None:
+        """Pass a queue this principal may use; another one is as if it were not there."""
+        if not principal.may_use(queue):
+            raise NotFound(f"there is no queue {queue!r} for {principal.name}", field=field)
+
+    async def create(self, principal: Principal, new: NewTodo, request_id: str | None = None) -> Created:
+        """Nothing -> pending, or the live todo that holds the key, created False (S2)."""
+        payload = self.prepare(principal, new)
+        id_ = self._ids.new(Prefix.TODO)
+        if request_id is None:
+
+            async def insert(tx: Tx) -> tuple[Todo, bool]:
+                return await self._table.insert(tx, id_, new, payload, principal.name)
+
+            # Alone, the insert needs no transaction around it: each statement of the loop stands by itself.
+            made = Created(*await self._engine.transact(insert, one=True))
+        else:
+
+            async def run(tx: Tx) -> tuple[Created, Answer]:
+                todo, created = await self._table.insert(tx, id_, new, payload, principal.name)
+                return Created(todo, created), (todo.id, created)
+
+            async def replay(tx: Tx, answer: Answer) -> Created:
+                todo = await self._table.get(tx, str(answer[0]))
+                return Created(_there(todo, str(answer[0])), bool(answer[1]), replayed=True)
+
+            made = await self._requests.once(principal, request_id, "create", _new_body(new, payload), run, replay)
+        if made.created:
+            self._wake.work([new.queue])
+        return made
+
+    async def create_many(
+        self, principal: Principal, news: Sequence[NewTodo], request_id: str | None = None
+    ) -> list[Created | PostroomError]:
+        """Create up to 1000 in one transaction; what may not be created has its error, the rest is made (RULINGS 10)."""
+        lifecycle.check_range(len(news), 1, lifecycle.MAX_CREATE, "todos", " items")
+        answers: list[Created | PostroomError | None] = [None] * len(news)
+        good: list[int] = []
+        payloads: list[str | None] = []
+        for n, new in enumerate(news):
+            try:
+                payloads.append(self.prepare(principal, new))
+                good.append(n)
+            except (Invalid, TooLarge, NotFound) as error:
+                error.field = f"todos[{n}].{error.field}" if error.field else f"todos[{n}]"
+                answers[n] = error
+        ids = [self._ids.new(Prefix.TODO) for _ in good]
+        wanted = [news[n] for n in good]
+
+        async def run(tx: Tx) -> tuple[list[Created], Answer]:
+            if not good:
+                return [], ()
+            made = await self._table.insert_many(tx, ids, wanted, payloads, principal.name)
+            return [Created(*one) for one in made], tuple((todo.id, created) for todo, created in made)
+
+        async def replay(tx: Tx, answer: Answer) -> list[Created]:
+            pairs = [(str(pair[0]), bool(pair[1])) for pair in answer if isinstance(pair, list | tuple)]
+            todos = {todo.id: todo for todo in await self._table.by_ids(tx, [id_ for id_, _ in pairs])}
+            return [Created(_there(todos.get(id_), id_), created, replayed=True) for id_, created in pairs]
+
+        if request_id is None:
+            made, _ = await self._engine.transact(run, heavy=len(good) > 100)
+        else:
+            body = [_new_body(new, payload) for new, payload in zip(wanted, payloads, strict=True)]
+            made = await self._requests.once(principal, request_id, "create_many", body, run, replay)
+        for n, one in zip(good, made, strict=True):
+            answers[n] = one
+        self._wake.work({one.todo.queue for one in made if one.created})
+        return [answer for answer in answers if answer is not None]
+
+    # look
+
+    async def get(self, principal: Principal, id_: str) -> Todo:
+        """The whole todo; NotFound when there is none for this principal (S12)."""
+        todo = await self._table.get(self._reader, check_id(id_, Prefix.TODO, "todo"))
+        if todo is None or not principal.may_use(todo.queue):
+            raise missing(id_)
+        return todo
+
+    async def page(self, principal: Principal, wanted: TodoFilter) -> TodoPage:
+        """A page without payloads, newest first; a limit over 200 is 200."""
+        if wanted.state is not None and wanted.state not in FILTER_STATES:
+            raise Invalid(
+                f"state {wanted.state[:40]!r} is expected to be one of {', '.join(FILTER_STATES)}", field="state"
+            )
+        if wanted.assignee is not None:
+            lifecycle.check_owner(wanted.assignee)
+        if wanted.queue is not None:
+            self.check_queue(principal, lifecycle.check_queue(wanted.queue))
+        limit = page_limit(wanted.limit)
+        before = read_cursor(wanted.cursor)
+        queues: list[str] | None = None
+        if wanted.queue is None and "*" not in principal.queues:
+            names = await self._reader.rows("queue_names", all_of=1)
+            queues = [row[0] for row in names if principal.may_use(row[0])]
+        todos = await self._table.page(self._reader, wanted, queues, before, limit + 1)
+        more = len(todos) > limit
+        return TodoPage(tuple(todos[:limit]), show_cursor(todos[limit - 1].seq) if more else None)
+
+    # steer
+
+    async def retry(self, principal: Principal, id_: str, request_id: str | None = None) -> Todo:
+        """Failed -> pending with attempts anew; for admins and the creator (S26)."""
+
+        async def run(tx: Tx) -> Todo | None:
+            return await self._table.retry(tx, id_, _creator(principal))
+
+        return await self._steer(principal, id_, "retry", {"id": id_}, run, request_id)
+
+    async def cancel(
+        self, principal: Principal, id_: str, reason: str | None = None, request_id: str | None = None
+    ) -> Todo:
+        """Live -> failed, cancelled; for admins and the creator."""
+        entry = self._ids.new(Prefix.LEASE)
+        note = cut(reason, MAX_NOTE_BYTES) if reason else f"cancelled by {principal.name}"
+
+        async def run(tx: Tx) -> Todo | None:
+            return await self._table.cancel(tx, id_, _creator(principal), entry, note)
+
+        return await self._steer(principal, id_, "cancel", {"id": id_, "reason": note}, run, request_id)
+
+    async def update(self, principal: Principal, id_: str, change: TodoChange, request_id: str | None = None) -> Todo:
+        """Pending -> pending, changed; for admins and the creator."""
+        lifecycle.check_change(change)
+        payload = None if change.payload is None else store_json(change.payload, "payload", MAX_JSON_BYTES)
+
+        async def run(tx: Tx) -> Todo | None:
+            return await self._table.update(tx, id_, _creator(principal), change, payload)
+
+        body = {
+            "id": id_,
+            "title": change.title,
+            "payload": payload if change.payload_given else "-",
+            "priority": change.priority,
+            "assignee": change.assignee if change.assignee_given else "-",
+            "available_at": change.available_at if change.available_at_given else "-",
+        }
+        return await self._steer(principal, id_, "update", body, run, request_id)
+
+    async def _steer(
+        self,
+        principal: Principal,
+        id_: str,
+        verb: str,
+        body: object,
+        run: Callable[[Tx], Awaitable[Todo | None]],
+        request_id: str | None,
+    ) -> Todo:
+        check_id(id_, Prefix.TODO, "todo")
+
+        async def operation(tx: Tx) -> Todo:
+            todo = await run(tx)
+            if todo is None or not principal.may_use(todo.queue):
+                standing = (await self._table.standings(tx, [(id_, None)]))[0]
+                raise told(principal, id_, standing, verb)
+            return replace(todo, lease_id=None)
+
+        async def keyed(tx: Tx) -> tuple[Todo, Answer]:
+            return await operation(tx), (id_,)
+
+        async def replay(tx: Tx, answer: Answer) -> Todo:
+            return _there(await self._table.get(tx, str(answer[0])), id_)
+
+        try:
+            if request_id is None:
+                todo = await self._engine.transact(operation)
+            else:
+                todo = await self._requests.once(principal, request_id, verb, body, keyed, replay)
+        except Duplicate:
+            raise Conflict(f"the key of {id_} is held by a newer todo") from None
+        self._wake.work([todo.queue])
+        return todo
+
+
+def _creator(principal: Principal) -> str | None:
+    return None if principal.admin else principal.name
+
+
+def _there(todo: Todo | None, id_: str) -> Todo:
+    if todo is None:
+        raise missing(id_)
+    return todo
+
+
+def _new_body(new: NewTodo, payload: str | None) -> dict[str, object]:
+    return {
+        "queue": new.queue,
+        "title": new.title,
+        "kind": new.kind,
+        "payload": payload,
+        "priority": new.priority,
+        "assignee": new.assignee,
+        "idempotency_key": new.idempotency_key,
+        "max_attempts": new.max_attempts,
+        "delay_ms": new.delay_ms,
+        "available_at": new.available_at,
+    }

@@ -1,0 +1,121 @@
+"""Tokens: who may come in; the secret is shown once, at its making (RULINGS 37)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from postroom.errors import Conflict, Forbidden, Invalid, NotFound, Unauthenticated
+from postroom.ids import Ids, Prefix, new_secret, secret_digest
+from postroom.lifecycle import check_name
+from postroom.model import Principal, Role, Token
+from postroom.services.wake import Wake
+from postroom.store.engine import Engine, Once, Reader, Tx
+from postroom.store.tokens import TokenTable
+
+CACHE_SECONDS = 5.0
+CACHE_SIZE = 1024
+
+_GLOB = re.compile(r"[a-z0-9*?][a-z0-9*?._/-]{0,127}")
+
+
+class TokenService:
+    """The verbs over tokens, and the look-up that every request makes; `monotonic` gives seconds."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        table: TokenTable,
+        wake: Wake,
+        ids: Ids,
+        monotonic: Callable[[], float],
+        secret: Callable[[], str] = new_secret,
+    ) -> None:
+        self._engine = engine
+        self._table = table
+        self._wake = wake
+        self._ids = ids
+        self._monotonic = monotonic
+        self._secret = secret
+        self._reader = Reader(engine)
+        self._cache: dict[str, tuple[float, Principal]] = {}
+
+    async def authenticate(self, secret: str) -> Principal:
+        """The principal of a valid secret, remembered for 5 s at most. Raises Unauthenticated.
+
+        The look-up is by the secret's digest, so that no comparison runs on the secret itself.
+        """
+        if not secret.startswith("tk_") or len(secret) > 128:
+            raise Unauthenticated("the token is unknown or revoked")
+        digest = secret_digest(secret)
+        now = self._monotonic()
+        known = self._cache.get(digest)
+        if known is not None and known[0] > now:
+            return known[1]
+        token = await self._table.by_digest(self._reader, digest)
+        if token is None:
+            self._cache.pop(digest, None)
+            raise Unauthenticated("the token is unknown or revoked")
+        principal = Principal(token.name, token.role, token.queues, token.id)
+        if len(self._cache) >= CACHE_SIZE:
+            self._cache.clear()
+        self._cache[digest] = (now + CACHE_SECONDS, principal)
+        return principal
+
+    async def create(
+        self, principal: Principal, name: str, role: str = "agent", queues: Sequence[str] = ("*",)
+    ) -> tuple[Token, str]:
+        """Nothing -> a token and its secret; for admins. Raises Conflict when the name is taken."""
+        _admin(principal)
+        check_name(name, "name")
+        if role not in Role.__members__.values():
+            raise Invalid(f"role {role[:40]!r} is expected to be one of {', '.join(Role)}", field="role")
+        if not 1 <= len(queues) <= 100:
+            raise Invalid(f"queues names {len(queues)}; expected 1 to 100", field="queues")
+        for glob in queues:
+            if not _GLOB.fullmatch(glob):
+                raise Invalid(f"queues: {glob[:64]!r} is no queue name or glob", field="queues")
+        secret = self._secret()
+        token = await self._table.insert(
+            Once(self._engine), self._ids.new(Prefix.TOKEN), name, Role(role), tuple(queues), secret_digest(secret)
+        )
+        if token is None:
+            raise Conflict(f"there is a token {name} already; revoke it, or take another name", field="name")
+        return token, secret
+
+    async def ensure(self, name: str, role: Role, secret: str) -> None:
+        """Make sure that this secret is valid under this name; an older one of the name is revoked."""
+        digest = secret_digest(secret)
+
+        async def operation(tx: Tx) -> None:
+            if await self._table.by_digest(tx, digest) is not None:
+                return
+            await self._table.revoke(tx, name)
+            await self._table.insert(tx, self._ids.new(Prefix.TOKEN), name, role, ("*",), digest)
+
+        await self._engine.transact(operation)
+
+    async def all(self, principal: Principal) -> list[Token]:
+        """Every token there was; for admins."""
+        _admin(principal)
+        return await self._table.all(self._reader)
+
+    async def revoke(self, principal: Principal, id_or_name: str) -> Token:
+        """Valid -> revoked, and what it had claimed goes back to its queues; for admins (RULINGS 17)."""
+        _admin(principal)
+
+        async def operation(tx: Tx) -> tuple[Token, list[str]]:
+            token = await self._table.revoke(tx, id_or_name)
+            if token is None:
+                raise NotFound(f"there is no valid token {id_or_name[:64]!r}", field="id")
+            return token, await self._table.release_claims(tx, token.name)
+
+        token, queues = await self._engine.transact(operation)
+        self._cache.clear()
+        self._wake.work(queues)
+        return token
+
+
+def _admin(principal: Principal) -> None:
+    if not principal.admin:
+        raise Forbidden("only an admin handles tokens")

@@ -1,0 +1,226 @@
+"""The waiting room: claims that wait for work, the longest waiting served first, and no wake-up lost (RULINGS 13)."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from dataclasses import dataclass, field
+
+from postroom import lifecycle
+from postroom.errors import PostroomError, Unavailable
+from postroom.lifecycle import MAX_WAIT
+from postroom.model import ClaimRequest, Principal, Todo
+from postroom.services.claims import ClaimService
+from postroom.services.wake import Wake
+from postroom.store.claims import ClaimTable
+from postroom.store.engine import Engine, Reader
+from postroom.store.queues import QueueTable
+
+LOOK_AGAIN = 5.0
+"""Every waiter looks again this often (seconds), for hints may be lost."""
+LOOK_AGAIN_DEAF = 1.0
+"""The same where no hints of other processes arrive."""
+CONTENDED_SECONDS = 0.05
+"""How soon a waiter looks again whose empty answer rested on rows that others had locked (RULINGS 2)."""
+
+log = logging.getLogger("postroom.waiting")
+
+
+@dataclass(slots=True, eq=False)
+class _Waiter:
+    number: int
+    principal: Principal
+    request: ClaimRequest
+    future: asyncio.Future[tuple[Todo, ...]]
+    looking: bool = True
+    missed: bool = False
+    contended: bool = False
+
+    def covers(self, queue: str | None) -> bool:
+        if queue is None:
+            return True
+        named = self.request.queues
+        return queue in named if named is not None else self.principal.may_use(queue)
+
+
+@dataclass(slots=True)
+class _Alarm:
+    handle: asyncio.TimerHandle | None = field(default=None)
+
+    def cancel(self) -> None:
+        if self.handle is not None:
+            self.handle.cancel()
+            self.handle = None
+
+
+class WaitingRoom:
+    """claim_next for those who wait."""
+
+    def __init__(
+        self, engine: Engine, table: ClaimTable, queue_table: QueueTable, claims: ClaimService, wake: Wake
+    ) -> None:
+        self._engine = engine
+        self._table = table
+        self._queue_table = queue_table
+        self._claims = claims
+        self._reader = Reader(engine)
+        self._numbers = itertools.count()
+        self._waiters: dict[int, _Waiter] = {}
+        self._by_key: dict[tuple[str, str], _Waiter] = {}
+        self._dirty: set[str | None] = set()
+        self._rung = asyncio.Event()
+        self._alarm = _Alarm()
+        self._dispatcher: asyncio.Task[None] | None = None
+        wake.listen(self._hear)
+
+    @property
+    def waiting(self) -> int:
+        """How many long-polls wait now."""
+        return len(self._waiters)
+
+    async def claim_next(self, principal: Principal, request: ClaimRequest, wait_ms: int) -> tuple[Todo, ...]:
+        """Claimable -> claimed; waits up to wait_ms for the first, then is empty (S18)."""
+        lifecycle.check_seconds(wait_ms, 0, MAX_WAIT, "wait_s")
+        if wait_ms == 0:
+            return await self._claims.claim_next(principal, request)
+        self._claims.check(principal, request)
+        loop = asyncio.get_running_loop()
+        until = loop.time() + wait_ms / 1000
+        waiter = _Waiter(next(self._numbers), principal, request, loop.create_future())
+        if request.claim_key is not None:
+            place = (principal.owner(request.worker), request.claim_key)
+            earlier = self._by_key.pop(place, None)
+            if earlier is not None and not earlier.future.done():
+                earlier.future.set_result(())
+            self._by_key[place] = waiter
+        self._waiters[waiter.number] = waiter
+        try:
+            # Subscribe, look, sleep: what comes between the look and the sleep is in `missed`.
+            while True:
+                waiter.missed = False
+                todos, waiter.contended = await self._claims.take(principal, request)
+                if todos or waiter.future.done():
+                    break
+                if not waiter.missed:
+                    waiter.looking = False
+                    self._start()
+                    async with asyncio.timeout_at(until):
+                        return await waiter.future
+            if waiter.future.done() and not waiter.future.cancelled():
+                return todos or waiter.future.result()
+            return todos
+        except TimeoutError:
+            return ()
+        finally:
+            waiter.future.cancel()
+            self._waiters.pop(waiter.number, None)
+            if request.claim_key is not None:
+                place = (principal.owner(request.worker), request.claim_key)
+                if self._by_key.get(place) is waiter:
+                    del self._by_key[place]
+
+    def _hear(self, queue: str | None) -> None:
+        if not self._waiters:
+            return
+        self._dirty.add(queue)
+        self._rung.set()
+        for waiter in self._waiters.values():
+            if waiter.looking and waiter.covers(queue):
+                waiter.missed = True
+
+    def _start(self) -> None:
+        self._dirty.add("")  # no queue's name: only the alarm is set anew
+        self._rung.set()
+        if self._dispatcher is None or self._dispatcher.done():
+            self._dispatcher = asyncio.get_running_loop().create_task(self._dispatch())
+
+    async def _dispatch(self) -> None:
+        loop = asyncio.get_running_loop()
+        look_again = loop.time() + LOOK_AGAIN
+        while self._waiters:
+            contended = any(waiter.contended for waiter in self._waiters.values())
+            period = LOOK_AGAIN if self._engine.listening else LOOK_AGAIN_DEAF
+            wait = CONTENDED_SECONDS if contended else max(0.0, min(look_again - loop.time(), period))
+            try:
+                async with asyncio.timeout(wait):
+                    await self._rung.wait()
+            except TimeoutError:
+                self._dirty.add(None)
+                look_again = loop.time() + period
+            self._rung.clear()
+            dirty, self._dirty = self._dirty, set()
+            try:
+                for queue in [None] if None in dirty else sorted(queue for queue in dirty if queue):
+                    await self._serve(queue)
+                await self._set_alarm()
+            except Unavailable as error:
+                log.warning("waiting claims cannot be served now: %s", error.message)
+                await asyncio.sleep(0.2)
+                look_again = loop.time()
+        self._alarm.cancel()
+
+    async def _serve(self, queue: str | None) -> None:
+        """Serve the queue's waiters, longest waiting first, until there is nothing left for anyone or for each its own."""
+        for waiter in self._asleep(queue):
+            if not await self._try(waiter) and queue is not None:
+                break
+        left = self._asleep(queue)
+        if queue is None or not left:
+            return
+        assignees = await self._table.assignees(self._reader, queue)
+        for waiter in left:
+            if assignees & {waiter.principal.name, waiter.principal.owner(waiter.request.worker)}:
+                await self._try(waiter)
+
+    def _asleep(self, queue: str | None) -> list[_Waiter]:
+        return [
+            waiter
+            for waiter in self._waiters.values()
+            if not waiter.looking and not waiter.future.done() and waiter.covers(queue)
+        ]
+
+    async def _try(self, waiter: _Waiter) -> bool:
+        if waiter.future.done():
+            return True
+        try:
+            todos, waiter.contended = await self._claims.take(waiter.principal, waiter.request)
+        except Unavailable:
+            raise
+        except PostroomError as error:
+            if not waiter.future.done():
+                waiter.future.set_exception(error)
+            return True
+        if not todos:
+            return False
+        if waiter.future.done():
+            await self._claims.give_back(waiter.principal, todos)
+        else:
+            waiter.future.set_result(todos)
+        return True
+
+    async def _set_alarm(self) -> None:
+        """Wake when the next delayed, parked or leased todo of a waited queue falls due."""
+        self._alarm.cancel()
+        asleep = self._asleep(None)
+        if not asleep:
+            return
+        queues: set[str] = set()
+        for waiter in asleep:
+            queues.update(waiter.request.queues or ())
+        if any(waiter.request.queues is None for waiter in asleep):
+            queues.update(await self._queue_table.names(self._reader))
+        due = await self._table.next_due(self._reader, sorted(queues)) if queues else None
+        if due is not None and due / 1000 < LOOK_AGAIN:
+            loop = asyncio.get_running_loop()
+            self._alarm.handle = loop.call_later(max(due / 1000, 0.01), self._hear, None)
+
+    async def close(self) -> None:
+        """Answer every waiter with nothing, and stop."""
+        self._alarm.cancel()
+        for waiter in list(self._waiters.values()):
+            if not waiter.future.done():
+                waiter.future.set_result(())
+        if self._dispatcher is not None:
+            self._dispatcher.cancel()
+            await asyncio.gather(self._dispatcher, return_exceptions=True)

@@ -1,0 +1,53 @@
+"""Headers as they came: a multimap of bytes in which a name may stand on several lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from postroom.text import cut
+
+MAX_SHOWN = 100
+MAX_SHOWN_BYTES = 1024
+REDACTED = "[redacted]"
+
+_TELLING = ("signature", "token", "secret", "key", "auth", "cookie")
+
+
+class Headers:
+    """The header lines of one request, looked up by name in any case; built from the pairs that ASGI gives."""
+
+    def __init__(self, lines: Iterable[tuple[bytes, bytes]]) -> None:
+        self._lines: list[tuple[str, bytes]] = [(name.decode("latin-1").lower(), value) for name, value in lines]
+
+    def all(self, name: str) -> list[bytes]:
+        """Every value under a name, without the blanks around it, in the order of the lines."""
+        wanted = name.lower()
+        return [value.strip(b" \t") for key, value in self._lines if key == wanted]
+
+    def conflicting(self, name: str) -> bool:
+        """Whether a name stands on several lines that disagree, so that no reading of it can be trusted."""
+        return len(set(self.all(name))) > 1
+
+    def text(self, name: str, limit_bytes: int = 256) -> str | None:
+        """The first value under a name as clean, cut text; None when there is none or it is empty."""
+        values = self.all(name)
+        if not values or not values[0]:
+            return None
+        try:
+            value = values[0].decode("utf-8")
+        except UnicodeDecodeError:
+            value = values[0].decode("latin-1")
+        return cut("".join(char if char.isprintable() else "�" for char in value), limit_bytes)
+
+    def shown(self, hidden: Sequence[str] = (), secrets: Sequence[bytes] = ()) -> tuple[tuple[str, str], ...]:
+        """The lines to keep beside an event: cleaned, cut, and with every value that may be a secret left out.
+
+        A value goes when the name is in `hidden` or sounds like a credential, or when it holds one of `secrets`.
+        """
+        names = {name.lower() for name in hidden}
+        lines: list[tuple[str, str]] = []
+        for name, value in self._lines[:MAX_SHOWN]:
+            secret = name in names or any(word in name for word in _TELLING) or any(known in value for known in secrets)
+            text = REDACTED if secret else cut(value.decode("latin-1"), MAX_SHOWN_BYTES)
+            lines.append((cut(name, MAX_SHOWN_BYTES), text))
+        return tuple(lines)

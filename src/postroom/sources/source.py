@@ -1,0 +1,120 @@
+"""A source: one sender as it is set up here, which proves a request and reads a delivery out of it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from postroom.facts import Facts
+from postroom.model import Delivery
+from postroom.services.rules import Rule
+from postroom.sources.body import parse
+from postroom.sources.headers import Headers
+from postroom.sources.scheme import Rejected, Scheme, Secret, Verified
+from postroom.text import cut, printable
+
+MAX_TITLE = 500
+MAX_WORD_BYTES = 128
+MAX_ID_BYTES = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a sender's file makes of one parsed body.
+
+    key: the sender's own id when it stands in the body. ignored: why this is a handshake and no work.
+    unparsed: why the value is not what this sender sends.
+    """
+
+    kind: str
+    title: str
+    action: str | None = None
+    facts: Facts = Facts()
+    key: str | None = None
+    ignored: str | None = None
+    unparsed: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """A provider's contract, made for one source's options.
+
+    id_headers: where the delivery id stands, the first that is there counts. once: other headers that may not stand
+    twice with two values. form_field: the form field that holds the JSON. describe: reads headers and value; it is
+    called with None when the body could not be parsed, and must not raise for any value.
+    """
+
+    provider: str
+    scheme: Scheme
+    describe: Callable[[Headers, Any], Reading]
+    id_headers: tuple[str, ...] = ()
+    once: tuple[str, ...] = ()
+    form_field: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A sender under its name here, with its secrets and with what its deliveries lead to."""
+
+    name: str
+    sender: Sender
+    secrets: tuple[Secret, ...] = field(default=(), repr=False)
+    queue: str | None = None
+    rules: tuple[Rule, ...] = ()
+    ignore_authors: tuple[str, ...] = ()
+    insecure: bool = False
+
+    @property
+    def provider(self) -> str:
+        """The provider's name."""
+        return self.sender.provider
+
+    def receive(self, headers: Iterable[tuple[bytes, bytes]], body: bytes, now_ms: int) -> Delivery | Rejected:
+        """Raw request -> a delivery, when it proves genuine. Never raises for anything a sender can send."""
+        lines = Headers(headers)
+        proof = self.verify(lines, body, now_ms)
+        return proof if isinstance(proof, Rejected) else self.read(lines, body, proof)
+
+    def verify(self, headers: Headers, body: bytes, now_ms: int) -> Verified | Rejected:
+        """Prove the raw bytes before anything is read from them; now_ms is UTC."""
+        for name in (*self.sender.id_headers, *self.sender.once):
+            if headers.conflicting(name):
+                return Rejected(f"several {name} headers that differ")
+        return self.sender.scheme.verify(self.secrets, headers, body, now_ms)
+
+    def read(self, headers: Headers, body: bytes, proof: Verified) -> Delivery:
+        """A proved request -> a delivery; a body that cannot be read gives one that says why (`unparsed`).
+
+        The key is the sender's id in the body, else the id header, else the body's digest with the proof's stamp: a
+        digest alone would take two equal events for one for as long as the first is kept.
+        """
+        digest = hashlib.sha256(body).hexdigest()
+        parsed = parse(headers, body, self.sender.form_field)
+        reading = self.sender.describe(headers, parsed.data)
+        unparsed = parsed.unparsed or reading.unparsed
+        key = reading.key or self._id(headers) or f"sha256:{digest}@{proof.stamp}"
+        return Delivery(
+            source=self.name,
+            provider=self.provider,
+            delivery_key=cut(key, MAX_ID_BYTES),
+            kind=cut(printable(reading.kind), MAX_WORD_BYTES) or "unknown",
+            action=cut(printable(reading.action), MAX_WORD_BYTES) if reading.action else None,
+            title=printable(reading.title)[:MAX_TITLE] or self.name,
+            verification=f"{proof.how}:{proof.label}" if proof.how != "none" else "none",
+            body=body,
+            headers=headers.shown(self.sender.scheme.names, [secret.value for secret in self.secrets]),
+            data=parsed.data,
+            digest=digest,
+            unparsed=unparsed,
+            ignored=None if unparsed else reading.ignored,
+            facts=reading.facts,
+        )
+
+    def _id(self, headers: Headers) -> str | None:
+        for name in self.sender.id_headers:
+            value = headers.text(name, MAX_ID_BYTES)
+            if value:
+                return value
+        return None
