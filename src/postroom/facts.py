@@ -35,10 +35,11 @@ class Facts:
         told: dict[str, str] = {}
         for spec in fields(self):
             value = getattr(self, spec.name)
-            if value is None or value == () or value == "":
+            if value in (None, (), ""):
                 continue
             told[spec.name] = ", ".join(value) if isinstance(value, tuple) else str(value)
         return told
 
 
+NO_FACTS = Facts()
 NAMES: frozenset[str] = frozenset(spec.name for spec in fields(Facts))

@@ -9,7 +9,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Any
 
-from postroom.facts import Facts
+from postroom.facts import NO_FACTS, Facts
 
 
 class TodoState(StrEnum):
@@ -321,7 +321,7 @@ class Delivery:
     digest: str
     unparsed: str | None = None
     ignored: str | None = None
-    facts: Facts = Facts()
+    facts: Facts = NO_FACTS
 
 
 @dataclass(frozen=True, slots=True)

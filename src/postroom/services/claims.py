@@ -114,8 +114,27 @@ class ClaimService:
         only = items[0] if len(items) == 1 and self._engine.dialect is Dialect.POSTGRES else None
         if only is not None and only.verb is Verb.COMPLETE and only.lease_id and request.claim_key is None:
             return await self._fused(principal, only, only.lease_id, request)
+        if self._engine.dialect is Dialect.SQLITE and request.claim_key is None:
+            return await self._together(principal, items, request)
         results = await self._endings.end_many(principal, items)
         todos, _ = await self.take(principal, request)
+        return results, todos
+
+    async def _together(
+        self, principal: Principal, items: Sequence[OutcomeItem], request: ClaimRequest
+    ) -> tuple[list[EndResult], tuple[Todo, ...]]:
+        """Both halves in one transaction of SQLite's one writer."""
+        ask = self._ask(principal, request, await self._queues(principal, request))
+        taken: list[Taken] = []
+
+        async def claim(tx: Tx) -> None:
+            taken[:] = [await self._table.take(tx, ask) if ask.queues else Taken(())]
+
+        results = await self._endings.end_many(principal, items, claim)
+        todos = taken[0].todos
+        if len(todos) < request.limit:
+            more = ClaimRequest(request.queues, request.ttl_ms, request.limit - len(todos), None, request.worker)
+            todos += (await self.take(principal, more))[0]
         return results, todos
 
     async def _fused(
@@ -126,13 +145,14 @@ class ClaimService:
         ending = self._endings.ending(item)
         ask = self._ask(principal, request, queues)
 
-        async def operation(tx: Tx) -> tuple[bool, Taken]:
+        async def operation(tx: Tx) -> tuple[str | None, Taken]:
             return await self._table.complete_and_take(tx, item.id, lease_id, principal.name, ending.result, ask)
 
-        found, taken = await self._engine.transact(operation, one=True)
+        queue, taken = await self._engine.transact(operation, one=True)
         todos = taken.todos
-        if found:
-            results = [EndResult(item.id, state=TodoState.DONE)]
+        if queue is not None:
+            results = [EndResult(item.id, queue, TodoState.DONE)]
+            self._wake.work([queue])
         else:
             results = await self._endings.end_many(principal, [item])
         if len(todos) < request.limit and (taken.capped or taken.contended or not todos):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,8 +76,10 @@ class EndingService:
         self._wake.work([todo.queue])
         return Ended(todo)
 
-    async def end_many(self, principal: Principal, items: Sequence[OutcomeItem]) -> list[EndResult]:
-        """End up to 200 attempts in one transaction, each with its own result (RULINGS 9, 11)."""
+    async def end_many(
+        self, principal: Principal, items: Sequence[OutcomeItem], also: Callable[[Tx], Awaitable[None]] | None = None
+    ) -> list[EndResult]:
+        """End up to 200 attempts in one transaction, each with its own result; `also` runs in it too (RULINGS 9, 11)."""
         lifecycle.check_range(len(items), 0, lifecycle.MAX_OUTCOMES, "items", " items")
         results: list[EndResult | None] = [None] * len(items)
         rounds: list[dict[str, int]] = []
@@ -93,8 +95,10 @@ class EndingService:
             if place is None:
                 rounds.append(place := {})
             place[item.id] = n
+        if also is not None and not rounds:
+            rounds.append({})
         for one in rounds:
-            await self._end_round(principal, items, one, results)
+            await self._end_round(principal, items, one, results, also if one is rounds[-1] else None)
         self._wake.work({result.queue for result in results if result and result.queue and not result.replayed})
         return [result for result in results if result is not None]
 
@@ -104,13 +108,17 @@ class EndingService:
         items: Sequence[OutcomeItem],
         places: dict[str, int],
         results: list[EndResult | None],
+        also: Callable[[Tx], Awaitable[None]] | None,
     ) -> None:
         endings = [self.ending(items[n]) for n in places.values()]
 
         async def operation(tx: Tx) -> dict[str, tuple[str, TodoState]]:
-            return await self._table.end_many(tx, principal.name, endings)
+            ended = await self._table.end_many(tx, principal.name, endings) if endings else {}
+            if also is not None:
+                await also(tx)
+            return ended
 
-        ended = await self._engine.transact(operation, one=True)
+        ended = await self._engine.transact(operation, one=also is None)
         missed: list[int] = []
         for id_, n in places.items():
             if id_ in ended:

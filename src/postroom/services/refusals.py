@@ -7,6 +7,7 @@ from postroom.model import Principal, TodoState
 from postroom.store.todos import Standing
 from postroom.wire import show_time
 
+_STEERING = frozenset({"retry", "cancel", "update"})
 _PAST = {"claim": "claimed", "retry": "retried", "cancel": "cancelled", "update": "updated"}
 
 
@@ -20,7 +21,7 @@ def told(principal: Principal, id_: str, standing: Standing, verb: str | None = 
     todo = standing.todo
     if todo is None or not principal.may_use(todo.queue):
         return missing(id_)
-    if verb is not None and not principal.admin and todo.created_by != principal.name:
+    if verb in _STEERING and not principal.admin and todo.created_by != principal.name:
         return Forbidden(f"only an admin or its creator, {todo.created_by}, may {verb} {id_}")
     where = {"state": str(todo.state), "owner": todo.owner, "lease_expires_at": show_time(todo.lease_expires_at)}
     if standing.ended is not None:

@@ -22,6 +22,8 @@ RETENTION_INTERVAL = 60.0
 BATCH = 200
 DELETE_BATCH = 500
 MOST_BATCHES = 20
+OLD_SNAPSHOT = 60.0
+"""A snapshot open for longer than this (seconds) is worth a warning."""
 
 log = logging.getLogger("postroom.sweep")
 
@@ -80,6 +82,16 @@ class Sweep:
             self.report.due += await self._batches(SweepKind.PARKED, self._table.parked, names)
             self.report.due += await self._batches(SweepKind.DELAYED, self._table.delayed, names)
         self.report.last_run_at = self._clock()
+
+    async def warnings(self) -> list[str]:
+        """What an operator should know: snapshots that keep dead rows, a clock that went back (RULINGS 14)."""
+        said: list[str] = []
+        age = await self._table.snapshot_age(self._reader)
+        if age > OLD_SNAPSHOT:
+            said.append(f"a database snapshot has been open for {age:.0f} s: dead rows stay and claims slow down")
+        if self._engine.clock_steps_back:
+            said.append(f"the host's clock went back {self._engine.clock_steps_back} times since the start")
+        return said
 
     async def _batches(self, kind: SweepKind, statement: Statement, names: Sequence[str]) -> int:
         total = 0

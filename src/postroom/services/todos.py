@@ -14,10 +14,12 @@ from postroom.services.pages import page_limit, read_cursor, show_cursor
 from postroom.services.refusals import missing, told
 from postroom.services.requests import Answer, Requests
 from postroom.services.wake import Wake
-from postroom.store.engine import Duplicate, Engine, Reader, Tx
+from postroom.store.engine import Duplicate, Engine, Once, Reader, Tx
 from postroom.store.todos import TodoTable
 from postroom.text import cut, store_json
 
+RIVALS = 3
+"""How often a retry looks for the holder of its key when one appears in the very moment."""
 FILTER_STATES = ("pending", "claimed", "done", "failed", "parked", "dead")
 
 
@@ -37,6 +39,7 @@ class TodoService:
         self._requests = requests
         self._wake = wake
         self._ids = ids
+        self._once = Once(engine)
         self._reader = Reader(engine)
 
     # create
@@ -57,12 +60,8 @@ class TodoService:
         payload = self.prepare(principal, new)
         id_ = self._ids.new(Prefix.TODO)
         if request_id is None:
-
-            async def insert(tx: Tx) -> tuple[Todo, bool]:
-                return await self._table.insert(tx, id_, new, payload, principal.name)
-
             # Alone, the insert needs no transaction around it: each statement of the loop stands by itself.
-            made = Created(*await self._engine.transact(insert, one=True))
+            made = Created(*await self._table.insert(self._once, id_, new, payload, principal.name))
         else:
 
             async def run(tx: Tx) -> tuple[Created, Answer]:
@@ -152,7 +151,18 @@ class TodoService:
         """Failed -> pending with attempts anew; for admins and the creator (S26)."""
 
         async def run(tx: Tx) -> Todo | None:
-            return await self._table.retry(tx, id_, _creator(principal))
+            try:
+                return await self._table.retry(tx, id_, _creator(principal))
+            except Conflict:
+                # Who may not retry it is not told what else holds its key.
+                todo = (await self._table.standings(tx, [(id_, None)]))[0].todo
+                if (
+                    todo is not None
+                    and principal.may_use(todo.queue)
+                    and _creator(principal) in {None, todo.created_by}
+                ):
+                    raise
+                return None
 
         return await self._steer(principal, id_, "retry", {"id": id_}, run, request_id)
 
@@ -210,15 +220,17 @@ class TodoService:
         async def replay(tx: Tx, answer: Answer) -> Todo:
             return _there(await self._table.get(tx, str(answer[0])), id_)
 
-        try:
-            if request_id is None:
-                todo = await self._engine.transact(operation)
-            else:
-                todo = await self._requests.once(principal, request_id, verb, body, keyed, replay)
-        except Duplicate:
-            raise Conflict(f"the key of {id_} is held by a newer todo") from None
-        self._wake.work([todo.queue])
-        return todo
+        for _ in range(RIVALS):
+            try:
+                if request_id is None:
+                    todo = await self._engine.transact(operation)
+                else:
+                    todo = await self._requests.once(principal, request_id, verb, body, keyed, replay)
+            except Duplicate:
+                continue  # A rival came between the look and the update; the next look finds it, and names it.
+            self._wake.work([todo.queue])
+            return todo
+        raise Conflict(f"the key of {id_} is held by a newer todo")
 
 
 def _creator(principal: Principal) -> str | None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
+from typing import Any
 
 from postroom import lifecycle
 from postroom.errors import PostroomError, Unavailable
@@ -71,7 +73,9 @@ class WaitingRoom:
         self._dirty: set[str | None] = set()
         self._rung = asyncio.Event()
         self._alarm = _Alarm()
+        self._overdue = 0
         self._dispatcher: asyncio.Task[None] | None = None
+        self._undoing: set[asyncio.Task[None]] = set()
         wake.listen(self._hear)
 
     @property
@@ -99,19 +103,19 @@ class WaitingRoom:
             # Subscribe, look, sleep: what comes between the look and the sleep is in `missed`.
             while True:
                 waiter.missed = False
-                todos, waiter.contended = await self._claims.take(principal, request)
+                todos = await self._look(waiter)
                 if todos or waiter.future.done():
-                    break
+                    return todos
                 if not waiter.missed:
                     waiter.looking = False
                     self._start()
                     async with asyncio.timeout_at(until):
                         return await waiter.future
-            if waiter.future.done() and not waiter.future.cancelled():
-                return todos or waiter.future.result()
-            return todos
         except TimeoutError:
-            return ()
+            return _served(waiter)  # It may have been served in the very turn in which its time ran out.
+        except asyncio.CancelledError:
+            self._later(self._return(waiter, _served(waiter)))
+            raise
         finally:
             waiter.future.cancel()
             self._waiters.pop(waiter.number, None)
@@ -119,6 +123,38 @@ class WaitingRoom:
                 place = (principal.owner(request.worker), request.claim_key)
                 if self._by_key.get(place) is waiter:
                     del self._by_key[place]
+
+    async def _look(self, waiter: _Waiter) -> tuple[Todo, ...]:
+        """Claim for a new waiter; when it is cancelled in the middle, what was claimed for it goes back."""
+        look = asyncio.get_running_loop().create_task(self._claims.take(waiter.principal, waiter.request))
+        try:
+            todos, waiter.contended = await asyncio.shield(look)
+        except asyncio.CancelledError:
+
+            async def undo() -> None:
+                await self._return(waiter, (await look)[0])
+
+            self._later(undo())
+            raise
+        return todos
+
+    async def _return(self, waiter: _Waiter, todos: tuple[Todo, ...]) -> None:
+        """Give back what was claimed for a waiter that has gone; under a claim key it stays for whoever asks with it."""
+        if todos and waiter.request.claim_key is None:
+            await self._claims.give_back(waiter.principal, todos)
+        elif todos:
+            self._hear(None)
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        async def quietly() -> None:
+            try:
+                await work
+            except PostroomError as error:
+                log.warning("a claim whose caller had gone stays until its lease ends: %s", error.message)
+
+        task = asyncio.get_running_loop().create_task(quietly())
+        self._undoing.add(task)
+        task.add_done_callback(self._undoing.discard)
 
     def _hear(self, queue: str | None) -> None:
         if not self._waiters:
@@ -154,8 +190,11 @@ class WaitingRoom:
                 for queue in [None] if None in dirty else sorted(queue for queue in dirty if queue):
                     await self._serve(queue)
                 await self._set_alarm()
-            except Unavailable as error:
-                log.warning("waiting claims cannot be served now: %s", error.message)
+            except Exception as error:
+                if isinstance(error, Unavailable):
+                    log.warning("waiting claims cannot be served now: %s", error.message)
+                else:
+                    log.exception("serving the waiting claims failed and will be tried again")
                 await asyncio.sleep(0.2)
                 look_again = loop.time()
         self._alarm.cancel()
@@ -194,7 +233,7 @@ class WaitingRoom:
         if not todos:
             return False
         if waiter.future.done():
-            await self._claims.give_back(waiter.principal, todos)
+            await self._return(waiter, todos)
         else:
             waiter.future.set_result(todos)
         return True
@@ -211,9 +250,11 @@ class WaitingRoom:
         if any(waiter.request.queues is None for waiter in asleep):
             queues.update(await self._queue_table.names(self._reader))
         due = await self._table.next_due(self._reader, sorted(queues)) if queues else None
+        # What is due and still there nobody could take (paused, capped, another's): each look finds it less urgent.
+        self._overdue = self._overdue + 1 if due is not None and due <= 0 else 0
         if due is not None and due / 1000 < LOOK_AGAIN:
-            loop = asyncio.get_running_loop()
-            self._alarm.handle = loop.call_later(max(due / 1000, 0.01), self._hear, None)
+            seconds = max(due / 1000, min(0.01 * 2 ** min(self._overdue, 10), 1.0))
+            self._alarm.handle = asyncio.get_running_loop().call_later(seconds, self._hear, None)
 
     async def close(self) -> None:
         """Answer every waiter with nothing, and stop."""
@@ -224,3 +265,12 @@ class WaitingRoom:
         if self._dispatcher is not None:
             self._dispatcher.cancel()
             await asyncio.gather(self._dispatcher, return_exceptions=True)
+        await asyncio.gather(*self._undoing, return_exceptions=True)
+
+
+def _served(waiter: _Waiter) -> tuple[Todo, ...]:
+    """What a waiter was given; nothing when it was given nothing yet."""
+    future = waiter.future
+    if not future.done() or future.cancelled() or future.exception() is not None:
+        return ()
+    return future.result()

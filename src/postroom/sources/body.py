@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import re
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl
@@ -13,6 +14,8 @@ from postroom.text import clean_json, cut, parse_json
 
 FORM = "application/x-www-form-urlencoded"
 MAX_FORM_FIELDS = 1000
+
+_DOUBTFUL = re.compile(rb"\\u(0000|[dD][89a-fA-F])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +38,23 @@ def parse(headers: Headers, body: bytes, form_field: str | None = None) -> Parse
     kind = (headers.text("content-type") or "").split(";", 1)[0].strip().lower()
     try:
         if kind == FORM:
-            return Parsed(clean_json(_form(raw, form_field)))
-        return Parsed(clean_json(parse_json(raw)))
+            return Parsed(_form(raw, form_field))
+        return Parsed(_value(raw, "body"))
     except Invalid as refused:
         return Parsed(None, cut(refused.message, 512))
+
+
+def _value(raw: bytes, field: str) -> object:
+    """The JSON value, copied to be cleaned only where an escape can have made a character that no database holds."""
+    value = parse_json(raw, field)
+    return clean_json(value) if _DOUBTFUL.search(raw) else value
 
 
 def _form(raw: bytes, form_field: str | None) -> object:
     if form_field is None:
         # curl -d calls any body a form: what reads as JSON is JSON.
         try:
-            return parse_json(raw)
+            return _value(raw, "body")
         except Invalid:
             pass
     try:
@@ -64,7 +73,7 @@ def _form(raw: bytes, form_field: str | None) -> object:
             raise Invalid(f"body has the form field {cut(name, 64)!r} twice", field="body")
         fields[name] = value
     if form_field is None:
-        return fields
+        return clean_json(fields)
     if form_field not in fields:
         raise Invalid(f"body is a form without the field {form_field!r}", field="body")
-    return parse_json(fields[form_field].removeprefix("\ufeff"), form_field)
+    return _value(fields[form_field].removeprefix("\ufeff").encode(), form_field)

@@ -61,9 +61,7 @@ class Scheme(Protocol):
         """The headers that carry the proof: never shown, never stored."""
         ...
 
-    def verify(
-        self, secrets: Sequence[Secret], headers: Headers, body: bytes, now_ms: int
-    ) -> Verified | Rejected:
+    def verify(self, secrets: Sequence[Secret], headers: Headers, body: bytes, now_ms: int) -> Verified | Rejected:
         """Tell whether one of the secrets made this request."""
         ...
 
@@ -96,9 +94,7 @@ class Hmac:
         """The signature's header."""
         return (self.header,)
 
-    def verify(
-        self, secrets: Sequence[Secret], headers: Headers, body: bytes, now_ms: int
-    ) -> Verified | Rejected:
+    def verify(self, secrets: Sequence[Secret], headers: Headers, body: bytes, now_ms: int) -> Verified | Rejected:
         """Compare the signature of every secret with every one sent; timestamps outside the window are refused."""
         given = self._signatures(headers)
         if isinstance(given, Rejected):
@@ -177,9 +173,7 @@ class Token:
         """The token's header."""
         return (self.header,)
 
-    def verify(
-        self, secrets: Sequence[Secret], headers: Headers, body: bytes, now_ms: int
-    ) -> Verified | Rejected:
+    def verify(self, secrets: Sequence[Secret], headers: Headers, body: bytes, now_ms: int) -> Verified | Rejected:
         """Compare every secret with the header's value; the word before it may be in any case."""
         values = headers.all(self.header)
         if not any(values):
@@ -214,8 +208,6 @@ class Unsigned:
         """None."""
         return ()
 
-    def verify(
-        self, secrets: Sequence[Secret], headers: Headers, body: bytes, now_ms: int
-    ) -> Verified | Rejected:
+    def verify(self, secrets: Sequence[Secret], headers: Headers, body: bytes, now_ms: int) -> Verified | Rejected:
         """Let everything in."""
         return Verified("nobody", "none", _day(now_ms))

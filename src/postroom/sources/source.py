@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from postroom.facts import Facts
+from postroom.facts import NO_FACTS, Facts
 from postroom.model import Delivery
 from postroom.services.rules import Rule
 from postroom.sources.body import parse
@@ -31,7 +31,7 @@ class Reading:
     kind: str
     title: str
     action: str | None = None
-    facts: Facts = Facts()
+    facts: Facts = NO_FACTS
     key: str | None = None
     ignored: str | None = None
     unparsed: str | None = None
@@ -94,11 +94,11 @@ class Source:
         parsed = parse(headers, body, self.sender.form_field)
         reading = self.sender.describe(headers, parsed.data)
         unparsed = parsed.unparsed or reading.unparsed
-        key = reading.key or self._id(headers) or f"sha256:{digest}@{proof.stamp}"
+        key = _key(reading.key) if reading.key else self._id(headers) or f"sha256:{digest}@{proof.stamp}"
         return Delivery(
             source=self.name,
             provider=self.provider,
-            delivery_key=cut(key, MAX_ID_BYTES),
+            delivery_key=key,
             kind=cut(printable(reading.kind), MAX_WORD_BYTES) or "unknown",
             action=cut(printable(reading.action), MAX_WORD_BYTES) if reading.action else None,
             title=printable(reading.title)[:MAX_TITLE] or self.name,
@@ -114,7 +114,15 @@ class Source:
 
     def _id(self, headers: Headers) -> str | None:
         for name in self.sender.id_headers:
-            value = headers.text(name, MAX_ID_BYTES)
-            if value:
-                return value
+            values = headers.all(name)
+            if values and values[0]:
+                return _key(values[0].decode("latin-1"))
         return None
+
+
+def _key(value: str) -> str:
+    """An id as a key: clean, at most 256 bytes, and still apart from every other id that looks like it then."""
+    plain = cut(printable(value), MAX_ID_BYTES)
+    if plain == value:
+        return plain
+    return f"{cut(plain, MAX_ID_BYTES - 65)}~{hashlib.sha256(value.encode('utf-8', 'surrogatepass')).hexdigest()}"

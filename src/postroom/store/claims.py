@@ -11,7 +11,8 @@ from postroom.store.statements import Dialect
 from postroom.store.todos import todo_of
 
 SPARE = 8
-"""How many more candidates than asked for are read, since others may have locked the first ones."""
+"""How many more candidates than asked for are read, since others may have locked the first ones; the arms of what
+fell due read as many on either engine, so that both choose alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +57,12 @@ class ClaimTable:
 
     async def complete_and_take(
         self, tx: Tx, id_: str, lease_id: str, ended_by: str, result: str | None, ask: ClaimAsk
-    ) -> tuple[bool, Taken]:
-        """One statement on PostgreSQL: held -> done, and claim; whether the first half found its attempt (RULINGS 11)."""
+    ) -> tuple[str | None, Taken]:
+        """One statement on PostgreSQL: held -> done, and claim; the queue of the attempt that ended (RULINGS 11)."""
         rows = await tx.rows(
             "todo_complete_claim", id=id_, lease_id=lease_id, ended_by=ended_by, result=result, **_params(ask, None)
         )
-        return bool(rows[0][0]), _taken(rows, 1, ask.limit)
+        return rows[0][0], _taken(rows, 1, ask.limit)
 
     async def _take_here(self, tx: Tx, ask: ClaimAsk, rooms: Mapping[str, int] | None) -> Taken:
         """SQLite's way: read the candidates and take them, alone in the writer's transaction."""
@@ -73,6 +74,7 @@ class ClaimTable:
             owner=ask.owner,
             name=ask.name,
             window=ask.limit,
+            due_window=ask.limit + SPARE,
             most=ask.limit if not rooms else ask.limit * len(ask.queues),
         )
         left = dict(rooms or {})

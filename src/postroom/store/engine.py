@@ -40,6 +40,11 @@ class Engine(Protocol):
         """Whether hints of other processes arrive; without them waiters look again more often (RULINGS 13)."""
         ...
 
+    @property
+    def clock_steps_back(self) -> int:
+        """How often the clock of its host was seen to go back by more than 5 s."""
+        ...
+
     async def open(self) -> None:
         """Connect and bring the schema up to date. Raises Misconfigured when it is newer than the program."""
         ...

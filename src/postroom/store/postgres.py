@@ -36,7 +36,16 @@ _SETTINGS = (
     "-c idle_in_transaction_session_timeout=15000 -c timezone=UTC"
 )
 _TRY_AGAIN = (pg.DeadlockDetected, pg.SerializationFailure)
-_GONE = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout, PoolClosed, TimeoutError, OSError)
+_GONE = (
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    pg.IdleInTransactionSessionTimeout,
+    pg.ReadOnlySqlTransaction,  # a standby, for a moment, in a failover
+    PoolTimeout,
+    PoolClosed,
+    TimeoutError,
+    OSError,
+)
 
 log = logging.getLogger("postroom.store")
 
@@ -60,6 +69,7 @@ class PostgresEngine:
         self._url, self._pooled = _split_pooler(url)
         self.skew = 0
         self.listening = False
+        self.clock_steps_back = 0
         self._statements = Statements(Dialect.POSTGRES)
         self._hint_calls: list[Callable[[str | None], None]] = []
         self._hints: dict[str, None] = {}
@@ -191,11 +201,14 @@ class PostgresEngine:
         while not self._closing.is_set():
             await self._hinted.wait()
             self._hinted.clear()
-            queues, self._hints = list(self._hints), {}
-            with contextlib.suppress(*_GONE, psycopg.Error, Unavailable):
-                async with asyncio.timeout(CONNECT_SECONDS), self._connection() as connection:
-                    await connection.execute("select pg_notify(%s, q) from unnest(%s::text[]) q", (CHANNEL, queues))
+            await self._notify()
             await asyncio.sleep(HINT_SECONDS)
+
+    async def _notify(self) -> None:
+        queues, self._hints = list(self._hints), {}
+        with contextlib.suppress(*_GONE, psycopg.Error, Unavailable):
+            async with asyncio.timeout(CONNECT_SECONDS), self._connection() as connection:
+                await connection.execute("select pg_notify(%s, q) from unnest(%s::text[]) q", (CHANNEL, queues))
 
     def on_hint(self, call: Callable[[str | None], None]) -> None:
         """Call this with each hinted queue, and with None after every (re)connect."""
@@ -227,8 +240,10 @@ class PostgresEngine:
             call(queue)
 
     async def close(self) -> None:
-        """Stop listening and close the pool."""
+        """Send the last hints, stop listening and close the pool."""
         self._closing.set()
+        if self._hints:
+            await self._notify()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -31,7 +31,6 @@ MAX_GROUP_SECONDS = 0.005
 QUICK_COMMIT = 0.0015
 """A commit shorter than this (seconds, running mean) is made on the event loop itself."""
 BUSY_SECONDS = 5.0
-CHECKPOINT_PAGES = 1000
 
 _UNIQUE = {apsw.SQLITE_CONSTRAINT_UNIQUE, apsw.SQLITE_CONSTRAINT_PRIMARYKEY}
 _FATAL = (apsw.FullError, apsw.IOError, apsw.CantOpenError, apsw.CorruptError, apsw.NotADBError, apsw.ReadOnlyError)
@@ -80,16 +79,19 @@ class SqliteEngine:
         self._waiting: deque[_Entry[Any]] = deque()
         self._flushing = False
         self._commit_mean = 0.0
+        self._busy_seconds = BUSY_SECONDS
         self._write_thread = ThreadPoolExecutor(1, "postroom-sqlite-write")
         self._scan_thread = ThreadPoolExecutor(1, "postroom-sqlite-scan")
-        self._checkpointing = False
         self._closed = False
         self._idle: asyncio.Future[None] | None = None
 
     async def open(self) -> None:
         """Take the file's lock, connect, and migrate; raises Misconfigured when another process has it."""
-        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._lock.acquire()
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._lock.acquire()
+        except OSError as error:
+            raise Misconfigured(f"{self.path} cannot be used: {error.strerror}", field="database") from error
         try:
             await asyncio.get_running_loop().run_in_executor(self._write_thread, self._open)
         except BaseException:
@@ -102,6 +104,8 @@ class SqliteEngine:
             self._migrate(self._writer)
             self._reader = self._connect(readonly=True)
             self._scanner = self._connect(readonly=True)
+        except apsw.NotADBError as error:
+            raise Misconfigured(f"{self.path} is no SQLite database: {error}", field="database") from error
         except apsw.Error as error:
             raise Unavailable(f"cannot open {self.path}: {error}") from error
 
@@ -116,8 +120,6 @@ class SqliteEngine:
                     f"{self.path} is on a file system without shared memory (journal mode {mode}); use a local disk",
                     field="database",
                 )
-            connection.wal_autocheckpoint(0)
-            connection.set_wal_hook(self._on_wal)
         else:
             connection.execute("pragma query_only = on").fetchall()
         connection.execute(f"pragma synchronous = {self._synchronous}").fetchall()
@@ -205,7 +207,14 @@ class SqliteEngine:
     # Groups.
 
     def _flush(self, loop: asyncio.AbstractEventLoop) -> None:
-        group = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_GROUP))]
+        group: list[_Entry[Any]] = []
+        while self._waiting and len(group) < MAX_GROUP:
+            entry = self._waiting.popleft()
+            if not entry.future.done():  # Its caller may have gone before anything was done for it.
+                group.append(entry)
+        if not group:
+            self._answer(loop, group, [])
+            return
         if self._writer is not None and self._commit_mean < QUICK_COMMIT and not any(entry.heavy for entry in group):
             try:
                 left = self._run_group(group, busy_seconds=0.0)
@@ -247,7 +256,9 @@ class SqliteEngine:
         if self._writer is None:
             self._reopen()
         writer = _opened(self._writer)
-        writer.set_busy_timeout(int(busy_seconds * 1000))
+        if busy_seconds != self._busy_seconds:
+            writer.set_busy_timeout(int(busy_seconds * 1000))
+            self._busy_seconds = busy_seconds
         try:
             writer.execute("begin immediate").fetchall()
         except apsw.BusyError:
@@ -306,30 +317,8 @@ class SqliteEngine:
 
     def _reopen(self) -> None:
         self._writer = self._connect()
+        self._busy_seconds = BUSY_SECONDS
         self._commit_mean = 0.0
-
-    # The write-ahead log is folded back on a thread, so that no commit waits for it.
-
-    def _on_wal(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
-        if pages >= CHECKPOINT_PAGES and not self._checkpointing and not self._closed:
-            self._checkpointing = True
-            try:
-                self._scan_thread.submit(self._checkpoint)
-            except RuntimeError:
-                self._checkpointing = False
-        return apsw.SQLITE_OK
-
-    def _checkpoint(self) -> None:
-        try:
-            connection = apsw.Connection(str(self.path))
-            connection.execute(f"pragma synchronous = {self._synchronous}").fetchall()
-            connection.set_busy_timeout(200)
-            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-            connection.close()
-        except apsw.Error:
-            pass  # The log only grows until the next try.
-        finally:
-            self._checkpointing = False
 
     # Hints: one process has the file, so there is nobody else to tell.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from postroom.errors import Conflict
@@ -20,15 +20,16 @@ _STATES = {state.value: state for state in TodoState}
 
 def todo_of(row: Sequence[Any]) -> Todo:
     """The todo of a row, with its history when the row carries one."""
-    fields: list[Any] = list(row[:WIDTH])
+    fields: list[Any] = list(row[: WIDTH + 1])
     fields[9] = _STATES[fields[9]]
-    todo = Todo(*fields)
-    if len(row) > WIDTH and row[WIDTH]:
-        return replace(todo, history=_history(row[WIDTH]))
-    return todo
+    if len(fields) > WIDTH:
+        fields[WIDTH] = _history(fields[WIDTH])
+    return Todo(*fields)
 
 
 def _history(value: Any) -> tuple[Attempt, ...]:
+    if not value:
+        return ()
     entries = json.loads(value) if isinstance(value, str) else value
     return tuple(Attempt(owner, claimed, ended, Outcome(what), note) for owner, claimed, ended, what, note in entries)
 
@@ -188,6 +189,10 @@ class TodoTable:
     ) -> list[Row]:
         if self._dialect is Dialect.SQLITE:
             rows: list[Row] = []
+            if brief and any(one.verb is Verb.COMPLETE for one in endings):
+                items = [[one.id, one.lease_id, one.result] for one in endings if one.verb is Verb.COMPLETE]
+                rows += await tx.rows("todo_complete_many", items=items, owner=owner)
+                endings = [one for one in endings if one.verb is not Verb.COMPLETE]
             for one in endings:
                 rows += await tx.rows(
                     "todo_end",

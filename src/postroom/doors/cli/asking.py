@@ -16,7 +16,8 @@ import typer
 
 from postroom.doors.cli.plain import seconds
 from postroom.doors.cli.table import note, print_json
-from postroom.errors import Misconfigured, PostroomError
+from postroom.errors import Invalid, PostroomError
+from postroom.text import parse_json
 
 if TYPE_CHECKING:
     from postroom.doors.cli.connection import Daemon
@@ -27,6 +28,14 @@ UNREACHABLE: Final = 3
 
 MAX_INPUT_BYTES: Final = 16 * 1024 * 1024
 
+
+def _key(word: str) -> str:
+    """A key that fits a header. Raises ValueError."""
+    if not (word.isascii() and word.isprintable() and word.strip() == word and word):
+        raise ValueError(f"{word[:64]!r} is no key; expected ASCII letters, digits and signs")
+    return word
+
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Data = Annotated[
     Path | None,
@@ -34,19 +43,18 @@ Data = Annotated[
 ]
 RequestId = Annotated[
     str | None,
-    typer.Option("--request-id", metavar="KEY", help="A key of yours: the same request again changes nothing more."),
+    typer.Option(
+        "--request-id", parser=_key, metavar="KEY", help="A key of yours: the same request again changes nothing more."
+    ),
 ]
 Cursor = Annotated[str | None, typer.Option("--cursor", help="Go on where an earlier page ended.")]
-Limit = Annotated[int | None, typer.Option("--limit", metavar="N", help="How many at most; 50 by default, 200 at most.")]
+Limit = Annotated[
+    int | None, typer.Option("--limit", metavar="N", help="How many at most; 50 by default, 200 at most.")
+]
 Ttl = Annotated[
     float | None,
     typer.Option("--ttl", parser=seconds, metavar="DURATION", help="How long the lease holds; the queue's by default."),
 ]
-
-
-def new_app(help: str) -> typer.Typer:  # noqa: A002 - typer's own word
-    """A group of verbs, printed without a rendering library so that help is quick."""
-    return typer.Typer(help=help, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
 @contextmanager
@@ -57,7 +65,7 @@ def asking(as_json: bool, data: Path | None) -> Iterator[Daemon]:
     with refusing(as_json):
         try:
             daemon = Daemon.find(data, os.environ)
-        except Misconfigured as error:
+        except Invalid as error:
             _tell(error.as_dict(), error.hint, as_json)
             raise typer.Exit(USAGE) from None
         try:
@@ -103,9 +111,6 @@ def usage(message: str, hint: str | None = None) -> typer.BadParameter:
 
 def read_json(word: str, option: str) -> object:
     """The JSON value of an option: the word itself, a file's after `@`, or stdin's for `-`. Raises BadParameter."""
-    from postroom.errors import Invalid
-    from postroom.text import parse_json
-
     name = option.removeprefix("--")
     try:
         if word == "-":

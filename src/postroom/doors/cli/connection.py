@@ -1,25 +1,23 @@
-"""The way to a daemon: where it is, which token opens it, and one HTTP request at a time over TCP or a Unix socket."""
+"""The way to a daemon: one HTTP request at a time over TCP or a Unix socket, with the standard library alone."""
 
 from __future__ import annotations
 
 import http.client
 import json
+import shlex
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote, unquote, urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
-from postroom.errors import Misconfigured, PostroomError, Unauthenticated, from_dict
+from postroom.address import Address, find
+from postroom.errors import Invalid, PostroomError, Unauthenticated, from_dict
 
 ANSWER_S: Final = 30.0
 CONNECT_S: Final = 5.0
-DEFAULT_PORT: Final = 7373
 SHORT_ANSWER: Final = 200
-
-_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class Unreachable(Exception):
@@ -53,67 +51,35 @@ class UnixConnection(http.client.HTTPConnection):
             raise
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where a daemon listens: a Unix socket's path, or a host and port; `shown` is how the user wrote it."""
-
-    shown: str
-    path: str | None = None
-    host: str = ""
-    port: int = DEFAULT_PORT
-
-    @classmethod
-    def of(cls, url: str) -> Address:
-        """The address in `http://HOST:PORT` or `unix:///PATH`. Raises Misconfigured."""
-        try:
-            parts = urlsplit(url)
-            port = parts.port
-        except ValueError:
-            parts, port = urlsplit(""), None
-        if parts.scheme == "unix" and not parts.netloc and len(parts.path) > 1:
-            return cls(url, path=unquote(parts.path))
-        plain = parts.path in {"", "/"} and not (parts.query or parts.fragment or parts.username)
-        if parts.scheme == "http" and parts.hostname and plain:
-            return cls(url, host=parts.hostname, port=DEFAULT_PORT if port is None else port)
-        raise Misconfigured(
-            f"POSTROOM_URL is {url[:200]!r}; expected http://HOST:PORT or unix:///PATH", field="POSTROOM_URL"
-        )
-
-    @property
-    def local(self) -> bool:
-        """Whether the address is on this machine."""
-        return self.path is not None or self.host in _LOOPBACK
-
-    def open(self, timeout: float) -> http.client.HTTPConnection:
-        """A connection, not yet connected."""
-        if self.path is not None:
-            return UnixConnection(self.path, timeout)
-        return http.client.HTTPConnection(self.host, self.port, timeout=timeout)
-
-
 class Daemon:
     """A daemon as the verbs see it: requests go out with the token, answers come back as parsed JSON."""
 
-    def __init__(self, address: Address, token: str | None, *, token_origin: str, start: str) -> None:
+    def __init__(self, address: Address, *, start: str, token_origin: str) -> None:
         self.address = address
-        self._token = token
-        self._token_origin = token_origin
         self._start = start
+        self._token_origin = token_origin
 
     @classmethod
     def find(cls, data: Path | None, environ: Mapping[str, str]) -> Daemon:
-        """The daemon that POSTROOM_URL or the data folder names, with its token. Raises Misconfigured."""
-        folder = data_folder(data, environ)
-        url = environ.get("POSTROOM_URL", "")
-        socket_path = folder / "postroom.sock"
-        # A folder named on the command line is meant more than a variable that happens to be set.
-        if url and data is None:
-            address, start = Address.of(url), "postroom serve"
+        """The daemon that `data`, else the environment, else the user's data folder names. Raises Invalid."""
+        start = "postroom serve"
+        if data is not None:
+            # A folder named on the command line is meant more than a variable that happens to be set.
+            folder = str(data.expanduser().absolute())
+            environ = {key: value for key, value in environ.items() if key != "POSTROOM_URL"}
+            environ = {**environ, "POSTROOM_DATA": folder}
+            start = f"postroom serve --data {shlex.quote(folder)}"
+        address = find(environ=environ)
+        if address.token is None:
+            origin = "No token was found: set POSTROOM_TOKEN, or make the data folder's admin-token readable."
+        elif environ.get("POSTROOM_TOKEN"):
+            origin = "The daemon does not know the token in POSTROOM_TOKEN, or it was revoked."
         else:
-            address = Address(str(socket_path), path=str(socket_path))
-            start = "postroom serve" if data is None else f"postroom serve --data {data}"
-        token, origin = find_token(folder, address, environ)
-        return cls(address, token, token_origin=origin, start=start)
+            origin = "The daemon does not know the data folder's admin-token: is it another installation's?"
+        token = address.token or ""
+        if not (token.isascii() and token.isprintable()):
+            raise Invalid("the token holds characters that no token has; expected tk_...", field="POSTROOM_TOKEN")
+        return cls(address, start=start, token_origin=origin)
 
     def ask(
         self,
@@ -125,7 +91,7 @@ class Daemon:
         request_id: str | None = None,
         wait_s: float = 0.0,
     ) -> dict[str, Any]:
-        """The JSON object a request is answered with; `wait_s` is how long the daemon may hold it.
+        """The JSON object a request is answered with; `wait_s` is how many seconds the daemon may hold it.
 
         Raises the error family of `postroom.errors` for a refusal, Unreachable for the rest.
         """
@@ -146,8 +112,8 @@ class Daemon:
         self, method: str, target: str, body: Mapping[str, Any] | None, request_id: str | None, wait_s: float
     ) -> tuple[int, bytes]:
         headers = {"Accept": "application/json"}
-        if self._token:
-            headers["Authorization"] = f"Bearer {self._token}"
+        if self.address.token is not None:
+            headers["Authorization"] = f"Bearer {self.address.token}"
         if request_id is not None:
             headers["Idempotency-Key"] = request_id
         content = None
@@ -163,19 +129,21 @@ class Daemon:
                 return response.status, response.read()
             except (OSError, http.client.HTTPException) as error:
                 raise Unreachable(
-                    f"the connection to {self.address.shown} broke before the answer: {_why(error)}",
-                    "What was asked may have been done: look before you repeat it, or repeat it with one --request-id.",
+                    f"the connection to {self.address} broke before the answer: {_why(error)}",
+                    "Ask again."
+                    if method == "GET"
+                    else "It may have been done all the same: look before you repeat it.",
                 ) from None
 
     @contextmanager
     def _connected(self) -> Iterator[http.client.HTTPConnection]:
-        connection = self.address.open(CONNECT_S)
+        connection = _unconnected(self.address)
         try:
             try:
                 connection.connect()
-            except OSError as error:
+            except (OSError, UnicodeError) as error:
                 raise Unreachable(
-                    f"no daemon answers at {self.address.shown}: {_why(error)}",
+                    f"no daemon answers at {self.address}: {_why(error)}",
                     f"Start one with: {self._start}; or set POSTROOM_URL to where it listens.",
                 ) from None
             yield connection
@@ -187,41 +155,14 @@ class Daemon:
         if not isinstance(shown, dict):
             text = raw[:SHORT_ANSWER].decode("utf-8", "replace").strip()
             return Unreachable(
-                f"what answers at {self.address.shown} is no Postroom daemon: status {status} {text!r}",
+                f"what answers at {self.address} is no Postroom daemon: status {status} {text!r}",
                 "Check POSTROOM_URL.",
             )
         error = from_dict(shown)
         if isinstance(error, Unauthenticated):
-            details = {**error.details, "hint": f"The token was {self._token_origin}."}
+            details = {**error.details, "hint": self._token_origin}
             return Unauthenticated(error.message, field=error.field, **details)
         return error
-
-
-def data_folder(data: Path | None, environ: Mapping[str, str]) -> Path:
-    """The folder with a daemon's socket and token: given, else POSTROOM_DATA, else the platform's user data folder."""
-    if data is not None:
-        return data.expanduser().absolute()
-    named = environ.get("POSTROOM_DATA")
-    if named:
-        return Path(named).expanduser().absolute()
-    from platformdirs import user_data_path
-
-    return user_data_path("postroom", appauthor=False)
-
-
-def find_token(folder: Path, address: Address, environ: Mapping[str, str]) -> tuple[str | None, str]:
-    """The token and where it came from: POSTROOM_TOKEN, else the folder's `admin-token`. Raises Misconfigured."""
-    given = environ.get("POSTROOM_TOKEN", "").strip()
-    if given:
-        return _sendable(given, "POSTROOM_TOKEN"), "taken from POSTROOM_TOKEN"
-    file = folder / "admin-token"
-    if not address.local:
-        # This machine's admin token opens this machine's daemon, and is nobody else's business.
-        return None, f"not given: {address.shown} is not on this machine, so set POSTROOM_TOKEN"
-    try:
-        return _sendable(file.read_text().strip(), str(file)) or None, f"read from {file}"
-    except (OSError, UnicodeDecodeError) as error:
-        return None, f"not found: set POSTROOM_TOKEN, or make {file} readable ({_why(error)})"
 
 
 def segment(value: str) -> str:
@@ -229,10 +170,12 @@ def segment(value: str) -> str:
     return quote(value, safe="", errors="surrogatepass")
 
 
-def _sendable(token: str, origin: str) -> str:
-    if not (token.isascii() and token.isprintable()) or " " in token:
-        raise Misconfigured(f"{origin} holds no token; expected one word as tk_...", field=origin)
-    return token
+def _unconnected(address: Address) -> http.client.HTTPConnection:
+    if address.socket is not None:
+        return UnixConnection(address.socket, CONNECT_S)
+    parts = urlsplit(address.base)
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    return kind(parts.hostname or "", parts.port, timeout=CONNECT_S)
 
 
 def _with_query(path: str, query: Mapping[str, Any] | None) -> str:

@@ -1,7 +1,7 @@
 """Reads the words of a command line as numbers, choices and paths by hand.
 
-Typer hands each word to a schema library whose import costs more than the rest of a verb together. `read_plainly` gives
-every parameter of a built command a reader of its own instead; where Typer has no place for one, it goes on as before.
+Typer hands each word to a schema library whose import costs more than the rest of a verb together. `Verbs` gives every
+parameter of a command that runs a reader of its own instead; where Typer has no place for one, it goes on as before.
 """
 
 from __future__ import annotations
@@ -12,19 +12,39 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 _UNITS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION: Final = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)([smhd]?)")
 
 
-def read_plainly(command: Any) -> None:
-    """Give every parameter of a command, and of the commands below it, a plain reader."""
-    for param in command.params:
-        described = getattr(param, "type_descriptor", None)
-        if described is not None:
-            param._runtime_param = PlainReader(described)
-    for below in getattr(command, "commands", {}).values():
-        read_plainly(below)
+class Verbs(typer.Typer):
+    """A group of verbs whose words are read plainly, and whose help needs no rendering library."""
+
+    def __init__(self, about: str) -> None:
+        super().__init__(
+            help=about, cls=PlainGroup, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False
+        )
+
+    def command(self, name: str | None = None, **options: Any) -> Callable[[Any], Any]:
+        """Register a verb, as Typer does."""
+        return super().command(name, **{"cls": PlainCommand, **options})
+
+
+class PlainCommand(TyperCommand):
+    """A command whose parameters have plain readers."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """The parameters, `--help` among them, as they are about to be read."""
+        return _read_plainly(super().get_params(ctx))
+
+
+class PlainGroup(TyperGroup):
+    """A group whose own parameters have plain readers."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """The parameters, `--help` among them, as they are about to be read."""
+        return _read_plainly(super().get_params(ctx))
 
 
 class PlainReader:
@@ -50,6 +70,13 @@ class PlainReader:
             raise typer.BadParameter(str(error), ctx=ctx, param=param) from None
 
 
+def _read_plainly(params: Any) -> Any:
+    for param in params:
+        if getattr(param, "_runtime_param", True) is None:
+            param._runtime_param = PlainReader(param.type_descriptor)
+    return params
+
+
 def seconds(text: str) -> float | int:
     """A duration in seconds from `90`, `90s`, `1.5m`, `2h` or `1d`. Raises ValueError."""
     found = _DURATION.fullmatch(text.strip())
@@ -66,7 +93,7 @@ def _reader(kind: Any, choices: tuple[Any, ...] | None) -> Callable[[str], Any]:
         return _whole
     if kind is Path:
         return Path
-    if kind is str:
+    if kind in {str, bool}:  # a flag's value is no word and passes as it is
         return str
     raise TypeError(f"no plain reader for {kind!r}")
 

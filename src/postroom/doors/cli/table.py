@@ -49,7 +49,7 @@ def note(text: str) -> None:
 
 def line(*words: object) -> None:
     """One line on stdout of the words that say something."""
-    print(" ".join(cell(word) for word in words if word not in {None, ""}))
+    print(" ".join(cell(word) for word in words if word is not None and word != ""))
 
 
 def cell(value: object) -> str:
@@ -131,5 +131,10 @@ def _drawn(heads: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
         # An id that is cut cannot be copied, and whole ids are all the verbs take.
         drawn.add_column(head.upper(), no_wrap=head == "id", overflow="fold")
     for row in cells:
-        drawn.add_row(*(Text(text, style=STYLES.get(text, "")) for text in row))
+        drawn.add_row(
+            *(
+                Text(text, style=STYLES.get(text, "") if head == "state" else "")
+                for head, text in zip(heads, row, strict=True)
+            )
+        )
     Console().print(drawn)

@@ -159,7 +159,11 @@ class Release(Arguments):
     delay_s: (
         Annotated[
             float,
-            Field(description="How long until it may be claimed again, in seconds; default at once.", ge=0, le=_MAX_DELAY_S),
+            Field(
+                description="How long until it may be claimed again, in seconds; default at once.",
+                ge=0,
+                le=_MAX_DELAY_S,
+            ),
         ]
         | None
     ) = None
@@ -199,9 +203,7 @@ class CreateFor(Arguments):
         | None
     ) = None
     available_at: (
-        Annotated[
-            str, _told("When it may be claimed, instead of delay_s: RFC 3339 with a zone.", format="date-time")
-        ]
+        Annotated[str, _told("When it may be claimed, instead of delay_s: RFC 3339 with a zone.", format="date-time")]
         | None
     ) = None
     request_id: (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -47,12 +46,10 @@ def whole(todo: Todo, *, lease: bool, room: int = MAX_RESULT_BYTES - _FRAME_BYTE
         return view
     view["whole"] = f"GET /v1/todos/{todo.id}, or: postroom todo show {todo.id} --json"
     _cut_history(view, room // 4)
-    for name, text, share in (("result", todo.result_json, 4), ("payload", todo.payload_json, 1)):
-        over = size_of(view) - room
-        if over > 0 and text is not None:
-            has = size_of(view[name])
+    for name, text, floor in (("result", todo.result_json, room // 4), ("payload", todo.payload_json, 0)):
+        if text is not None and size_of(view) > room and size_of(view[name]) > floor:
             view[f"{name}_truncated"] = True
-            view[name] = _head(text, max(has - over, room // share - (size_of(view) - has), 0))
+            view[name] = _head(text, max(room - size_of({**view, name: ""}), floor))
     _cut_words(view, room)
     return view
 
@@ -133,8 +130,3 @@ def _cut_words(view: dict[str, Any], room: int) -> None:
         if view[name] is not None and size_of(view[name]) > _STUB_BYTES:
             view[name] = cut(view[name], _STUB_BYTES)
             view["cut"] = [*view.get("cut", ()), name]
-
-
-def text_of(structured: dict[str, Any]) -> str:
-    """The same answer as text, for clients that show a model nothing else."""
-    return json.dumps(structured, ensure_ascii=False, separators=(",", ":"))

@@ -86,9 +86,9 @@ with completed as (
     completed_at = {now}, updated_at = {now}
   where id = :id and state = 'claimed' and lease_id = :lease_id
     and (owner = :ended_by or substr(owner, 1, length(cast(:ended_by as text)) + 1) = cast(:ended_by as text) || '/')
-  returning id
+  returning queue
 ), {claim_ctes}
-select exists (select 1 from completed), answer.* from ({taken}) answer
+select (select queue from completed), answer.* from ({taken}) answer
 
 -- name: claim_candidates [sqlite]
 select t.id, t.state, t.queue from json_each(:queues) q, json_each((
@@ -99,11 +99,11 @@ select t.id, t.state, t.queue from json_each(:queues) q, json_each((
     union all
     select * from ({arm:q.value} and state = 'pending' and available_at is null and assignee = :name and :name <> :owner order by {claim_order} limit :window)
     union all
-    select * from ({arm:q.value} and state = 'pending' and available_at <= :now and {mine} order by available_at limit :window)
+    select * from ({arm:q.value} and state = 'pending' and available_at <= :now and {mine} order by available_at limit :due_window)
     union all
-    select * from ({arm:q.value} and state = 'failed' and next_retry_at <= :now and {mine} order by next_retry_at limit :window)
+    select * from ({arm:q.value} and state = 'failed' and next_retry_at <= :now and {mine} order by next_retry_at limit :due_window)
     union all
-    select * from ({arm:q.value} and state = 'claimed' and lease_expires_at <= :now and {mine} order by lease_expires_at limit :window)
+    select * from ({arm:q.value} and state = 'claimed' and lease_expires_at <= :now and {mine} order by lease_expires_at limit :due_window)
     order by {claim_order} limit :window
   ))) c
 join todos t on t.seq = c.value

@@ -15,7 +15,7 @@ updated_at, claimed_at, completed_at
   from (select * from attempts where todo_id = $1 order by ended_at desc, claimed_at desc limit 50) h)
 
 -- fragment: history [sqlite]
-(select json_group_array(json_array(h.owner, h.claimed_at, h.ended_at, h.outcome, h.note) order by h.ended_at desc, h.claimed_at desc)
+(select nullif(json_group_array(json_array(h.owner, h.claimed_at, h.ended_at, h.outcome, h.note) order by h.ended_at desc, h.claimed_at desc), '[]')
   from (select * from attempts where todo_id = $1 order by ended_at desc, claimed_at desc limit 50) h)
 
 -- fragment: keyed
@@ -155,7 +155,15 @@ coalesce(octet_length(t.payload), 0), t.payload, t.result
   coalesce((select q.backoff_ms from queues q where q.name = todos.queue), 30000) << min(max(todos.attempt, 1) - 1, 20)
 ) as delay) b)
 
--- SQLite ends one attempt a call: it has no arrays, and a second statement costs it no round trip.
+-- SQLite's way with many at once: `items` is a JSON array of [id, lease id, result].
+-- name: todo_complete_many [sqlite]
+update todos set state = 'done', result = i.value ->> 2, lease_expires_at = null, claim_key = null, error = null,
+  completed_at = :now, updated_at = :now
+from json_each(:items) i
+where todos.id = i.value ->> 0 and {holds} and (i.value ->> 1 is null or lease_id = i.value ->> 1)
+returning todos.id, todos.queue, todos.state
+
+-- SQLite ends by fail and release one attempt a call: they have two steps, and another statement costs no round trip.
 -- name: todo_end [sqlite]
 insert into attempts (todo_id, lease_id, owner, claimed_at, ended_at, outcome, note)
 select id, lease_id, owner, claimed_at, :now, case :verb when 'fail' then 'failed' else 'released' end, :note

@@ -1,0 +1,1 @@
+"""Reproducible measurements: what the product reaches, beside what the same statements reach raw."""

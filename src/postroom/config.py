@@ -1,0 +1,263 @@
+"""Settings: defaults < postroom.toml < environment < flags, each remembered with where it came from (DESIGN §9)."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from postroom.errors import Misconfigured
+
+DEFAULT_PORT = 7373
+
+_TOP = {"data", "database", "host", "port", "socket", "hooks_port", "open"}
+_TABLES = {"http", "source", "queue"}
+_LATER = {"opencode", "gita"}
+_QUEUE = {
+    "lease_s": "lease_ms",
+    "max_attempts": "max_attempts",
+    "backoff_s": "backoff_ms",
+    "backoff_cap_s": "backoff_cap_ms",
+    "max_in_flight": "max_in_flight",
+    "keep_done_s": "keep_done_ms",
+    "keep_dead_s": "keep_dead_ms",
+    "paused": "paused",
+}
+_LOOPBACK = {"127.0.0.1", "::1", "localhost"}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything a daemon is told at its start. `queues` holds the changed settings (ms) of each named queue."""
+
+    data: Path
+    database: str
+    host: str
+    port: int
+    socket: Path
+    hooks_port: int | None
+    open: bool
+    http_hosts: tuple[str, ...] = ()
+    sources: tuple[Mapping[str, Any], ...] = ()
+    queues: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    file: Path | None = None
+    origins: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def token_file(self) -> Path:
+        """Where the first start writes the admin's token."""
+        return self.data / "admin-token"
+
+    def shown(self) -> list[tuple[str, str, str]]:
+        """Each setting with its value, secrets out, and where it came from."""
+        rows = [
+            ("data", str(self.data)),
+            ("database", _without_password(self.database)),
+            ("host", self.host),
+            ("port", str(self.port)),
+            ("socket", str(self.socket)),
+            ("hooks_port", "-" if self.hooks_port is None else str(self.hooks_port)),
+            ("open", str(self.open).lower()),
+            ("http.hosts", ", ".join(self.http_hosts) or "-"),
+        ]
+        shown = [(key, value, self.origins.get(key, "default")) for key, value in rows]
+        for source in self.sources:
+            name = f"source.{source.get('name', '?')}"
+            said = ", ".join(
+                f"{key}={'[set]' if key == 'secrets' else value}" for key, value in source.items() if key != "name"
+            )
+            shown.append((name, said, str(self.file)))
+        for name, changes in self.queues.items():
+            said = ", ".join(f"{key}={value}" for key, value in changes.items())
+            shown.append((f"queue.{name}", said, str(self.file)))
+        return shown
+
+
+def data_folder(given: str | os.PathLike[str] | None, environ: Mapping[str, str]) -> Path:
+    """The data folder: the flag, POSTROOM_DATA, or the platform's user data folder."""
+    chosen = given or environ.get("POSTROOM_DATA")
+    if chosen:
+        return Path(chosen).expanduser().absolute()
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("postroom"))
+
+
+def load_settings(
+    *,
+    config: str | None = None,
+    data: str | None = None,
+    database: str | None = None,
+    host: str | None = None,
+    port: int | None = None,
+    socket: str | None = None,
+    hooks_port: int | None = None,
+    open_: bool | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Settings:
+    """The settings of a start; the named arguments are the flags. Raises Misconfigured naming file, line and key."""
+    env = os.environ if environ is None else environ
+    folder = data_folder(data, env)
+    file = _find_file(config or env.get("POSTROOM_CONFIG"), folder)
+    text, table = _read_file(file)
+    origins: dict[str, str] = {}
+
+    def wrong(key: str, expected: str) -> Misconfigured:
+        return Misconfigured(f"{_place(file, text, key)}: {key}: expected {expected}", field=key)
+
+    for key in table:
+        if key in _LATER:
+            continue
+        if key not in _TOP | _TABLES:
+            raise wrong(key, f"one of {', '.join(sorted(_TOP | _TABLES))}")
+
+    def chosen(key: str, kind: type, default: Any, variable: str | None, flag: Any) -> Any:
+        if flag is not None:
+            origins[key] = "flag"
+            return flag
+        if variable is not None and env.get(variable):
+            origins[key] = f"environment {variable}"
+            value: Any = env[variable]
+            if kind is int:
+                if not value.isdigit():
+                    raise Misconfigured(f"{variable}: {value[:40]!r}: expected a whole number", field=variable)
+                value = int(value)
+            return value
+        if key in table:
+            if type(table[key]) is not kind:
+                raise wrong(key, {str: "text", int: "a whole number", bool: "true or false"}[kind])
+            origins[key] = str(file)
+            return table[key]
+        return default
+
+    if "data" in table and data is None and not env.get("POSTROOM_DATA"):
+        folder = Path(str(chosen("data", str, "", None, None))).expanduser().absolute()
+    elif data or env.get("POSTROOM_DATA"):
+        origins["data"] = "flag" if data else "environment POSTROOM_DATA"
+    url = str(chosen("database", str, f"sqlite:///{folder / 'postroom.db'}", "POSTROOM_DATABASE_URL", database))
+    if not url.startswith(("sqlite:///", "postgresql://", "postgres://")):
+        raise wrong("database", "sqlite:///FILE or postgresql://…")
+    bound = str(chosen("host", str, "127.0.0.1", "POSTROOM_HOST", host))
+    number = chosen("port", int, DEFAULT_PORT, "POSTROOM_PORT", port)
+    hooks = chosen("hooks_port", int, None, "POSTROOM_HOOKS_PORT", hooks_port)
+    for key, value in (("port", number), ("hooks_port", hooks)):
+        if value is not None and not 0 <= value <= 65535:
+            raise wrong(key, "0 to 65535")
+    opened = bool(chosen("open", bool, False, None, open_))
+    if bound not in _LOOPBACK:
+        if opened:
+            raise wrong("open", f"a loopback host with --open, not {bound}: without tokens anybody there is admin")
+        raise wrong("host", "a loopback address (127.0.0.1, ::1): reach it from elsewhere through a tunnel or a proxy")
+    return Settings(
+        data=folder,
+        database=url,
+        host=bound,
+        port=int(number),
+        socket=Path(str(chosen("socket", str, folder / "postroom.sock", "POSTROOM_SOCKET", socket)))
+        .expanduser()
+        .absolute(),
+        hooks_port=hooks,
+        open=opened,
+        http_hosts=_hosts(table, wrong),
+        sources=_sources(table, wrong),
+        queues=_queues(table, wrong),
+        file=file,
+        origins=origins,
+    )
+
+
+def place_of(settings: Settings, key: str, value: str | None = None) -> str:
+    """`file:line` of a key of the settings' file, to name it in an error; `value` narrows it to the line that has it."""
+    if settings.file is None:
+        return "the settings"
+    return _place(settings.file, settings.file.read_text("utf-8", "replace"), key, value)
+
+
+def _find_file(given: str | None, folder: Path) -> Path | None:
+    if given:
+        path = Path(given).expanduser()
+        if not path.is_file():
+            raise Misconfigured(f"there is no settings file {path}", field="config")
+        return path
+    import platformdirs
+
+    for path in (folder / "postroom.toml", Path(platformdirs.user_config_dir("postroom")) / "postroom.toml"):
+        if path.is_file():
+            return path
+    return None
+
+
+def _read_file(file: Path | None) -> tuple[str, dict[str, Any]]:
+    if file is None:
+        return "", {}
+    try:
+        text = file.read_text("utf-8")
+        return text, tomllib.loads(text)
+    except OSError as error:
+        raise Misconfigured(f"{file} cannot be read: {error.strerror}", field="config") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        where = re.search(r"at line (\d+)", str(error))
+        line = f":{where.group(1)}" if where else ""
+        raise Misconfigured(f"{file}{line}: not TOML: {error}", field="config") from None
+
+
+def _place(file: Path | None, text: str, key: str, value: str | None = None) -> str:
+    last = re.escape(key.rsplit(".", 1)[-1])
+    pattern = re.compile(rf"^\s*(\[+\s*)?([\w.\"-]+\.)?\"?{last}\"?\s*(=|\])")
+    anywhere = re.compile(rf"(^|[\s\[.,{{])\"?{last}\"?\s*=")
+    for number, line in enumerate(text.splitlines(), 1):
+        if (pattern.match(line) or anywhere.search(line)) and (value is None or value in line):
+            return f"{file}:{number}"
+    return str(file) if file is not None else "the settings"
+
+
+def _hosts(table: Mapping[str, Any], wrong: Any) -> tuple[str, ...]:
+    http = table.get("http", {})
+    if not isinstance(http, dict):
+        raise wrong("http", "a table [http]")
+    for key in http:
+        if key != "hosts":
+            raise wrong(f"http.{key}", "hosts")
+    hosts = http.get("hosts", [])
+    if not isinstance(hosts, list) or not all(isinstance(host, str) and host for host in hosts):
+        raise wrong("http.hosts", "a list of host names")
+    return tuple(hosts)
+
+
+def _sources(table: Mapping[str, Any], wrong: Any) -> tuple[Mapping[str, Any], ...]:
+    sources = table.get("source", [])
+    if not isinstance(sources, list) or not all(isinstance(source, dict) for source in sources):
+        raise wrong("source", "tables [[source]]")
+    return tuple(sources)
+
+
+def _queues(table: Mapping[str, Any], wrong: Any) -> dict[str, dict[str, Any]]:
+    queues = table.get("queue", {})
+    if not isinstance(queues, dict):
+        raise wrong("queue", "tables [queue.NAME]")
+    made: dict[str, dict[str, Any]] = {}
+    for name, given in queues.items():
+        if not isinstance(given, dict):
+            raise wrong(f"queue.{name}", "a table [queue.NAME]")
+        changes: dict[str, Any] = {}
+        for key, value in given.items():
+            if key not in _QUEUE:
+                raise wrong(f"queue.{name}.{key}", f"one of {', '.join(sorted(_QUEUE))}")
+            if key == "paused":
+                if not isinstance(value, bool):
+                    raise wrong(f"queue.{name}.{key}", "true or false")
+                changes[key] = value
+            elif isinstance(value, bool) or not isinstance(value, int | float):
+                raise wrong(f"queue.{name}.{key}", "a number")
+            else:
+                changes[_QUEUE[key]] = round(value * 1000) if key.endswith("_s") else value
+        made[name] = changes
+    return made
+
+
+def _without_password(url: str) -> str:
+    return re.sub(r"(?<=://)([^/@]*?):[^/@]*@", r"\1:[set]@", url)

@@ -1,0 +1,336 @@
+"""The roof: the one place that composes engine, services and doors, in a daemon or in a caller's own process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from postroom.config import Settings, place_of
+from postroom.errors import Misconfigured, PostroomError, Unavailable
+from postroom.ids import Ids, RandomIds
+from postroom.lifecycle import check_name
+from postroom.model import Principal, Role
+from postroom.services.claims import ClaimService
+from postroom.services.endings import EndingService
+from postroom.services.events import EventService
+from postroom.services.intake import IntakeService
+from postroom.services.local import LocalDesk
+from postroom.services.queues import QueueService
+from postroom.services.requests import Requests
+from postroom.services.sweep import Sweep
+from postroom.services.todos import TodoService
+from postroom.services.tokens import TokenService
+from postroom.services.trace import TraceService
+from postroom.services.waiting import WaitingRoom
+from postroom.services.wake import Wake
+from postroom.sources.settings import Sources, build_sources
+from postroom.store.claims import ClaimTable
+from postroom.store.engine import Engine
+from postroom.store.events import EventTable
+from postroom.store.queues import QueueTable
+from postroom.store.requests import RequestTable
+from postroom.store.sweeps import SweepTable
+from postroom.store.todos import TodoTable
+from postroom.store.tokens import TokenTable
+
+OPEN_AGAIN = 1.0
+"""Seconds between two tries to reach a database that is away."""
+
+log = logging.getLogger("postroom")
+
+
+def wall_clock() -> int:
+    """The host's clock in ms UTC."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Office:
+    """Every service of one installation, over one engine."""
+
+    engine: Engine
+    todos: TodoService
+    endings: EndingService
+    claims: ClaimService
+    waiting: WaitingRoom
+    queues: QueueService
+    events: EventService
+    intake: IntakeService
+    tokens: TokenService
+    trace: TraceService
+    sweep: Sweep
+    wake: Wake
+
+    def desk(self, principal: Principal, source: str = "python") -> LocalDesk:
+        """The verbs of the queue for one principal."""
+        return LocalDesk(principal, self.todos, self.claims, self.endings, self.waiting, source)
+
+
+def make_engine(url: str, clock: Callable[[], int] = wall_clock) -> Engine:
+    """The engine of a database URL, not yet opened. Raises Misconfigured for a URL of another kind."""
+    if url.startswith("sqlite:///"):
+        from postroom.store.sqlite import SqliteEngine
+
+        return SqliteEngine(Path(url.removeprefix("sqlite:///")).expanduser(), clock)
+    if url.startswith(("postgresql://", "postgres://")):
+        from postroom.store.postgres import PostgresEngine
+
+        return PostgresEngine(url)
+    raise Misconfigured(f"database {url[:40]!r}: expected sqlite:///FILE or postgresql://…", field="database")
+
+
+def compose(
+    engine: Engine,
+    *,
+    ids: Ids | None = None,
+    jitter: random.Random | None = None,
+    clock: Callable[[], int] = wall_clock,
+) -> Office:
+    """Every service over an engine; nothing runs yet."""
+    ids = ids or RandomIds()
+    jitter = jitter or random.Random()
+    wake = Wake(engine)
+    todo_table, claim_table = TodoTable(engine.dialect), ClaimTable(engine.dialect)
+    queue_table, event_table = QueueTable(), EventTable()
+    todos = TodoService(engine, todo_table, Requests(engine, RequestTable()), wake, ids)
+    endings = EndingService(engine, todo_table, wake, jitter)
+    claims = ClaimService(engine, claim_table, todo_table, queue_table, todos, endings, wake, ids, jitter)
+    events = EventService(engine, event_table)
+    return Office(
+        engine=engine,
+        todos=todos,
+        endings=endings,
+        claims=claims,
+        waiting=WaitingRoom(engine, claim_table, queue_table, claims, wake),
+        queues=QueueService(engine, queue_table, wake),
+        events=events,
+        intake=IntakeService(engine, event_table, todo_table, wake, ids),
+        tokens=TokenService(engine, TokenTable(), wake, ids, time.monotonic),
+        trace=TraceService(engine, todos, events, event_table),
+        sweep=Sweep(engine, SweepTable(engine.dialect), queue_table, wake, clock),
+        wake=wake,
+    )
+
+
+@asynccontextmanager
+async def connect(url: str, *, name: str = "python") -> AsyncIterator[LocalDesk]:
+    """A desk over a store in this process, for `name`, who is admin there; no daemon is needed.
+
+    `url` is `sqlite:///FILE` (which this process then holds alone) or `postgresql://…`. Raises Misconfigured when
+    another process holds the file or its schema is newer, Unavailable when the server cannot be reached.
+    """
+    check_name(name, "name")
+    office = compose(make_engine(url))
+    await office.engine.open()
+    sweep = asyncio.create_task(office.sweep.run())
+    try:
+        yield office.desk(Principal(name, Role.ADMIN))
+    finally:
+        sweep.cancel()
+        await asyncio.gather(sweep, return_exceptions=True)
+        await office.waiting.close()
+        await office.engine.close()
+
+
+class Daemon:
+    """A served installation: it answers 503 while its database is away, and keeps trying to reach it (RULINGS 20)."""
+
+    def __init__(self, settings: Settings, office: Office, sources: Sources) -> None:
+        self.settings = settings
+        self.sources = sources
+        self.office = office
+        self.started_at = wall_clock()
+        self._reason: str | None = "starting"
+        self._stop = asyncio.Event()
+        self._failure: Misconfigured | None = None
+
+    def ready(self) -> str | None:
+        """None when it serves, else why not yet."""
+        return self._reason
+
+    async def status(self, principal: Principal) -> dict[str, Any]:
+        """How the installation stands: engine, queues with depths, sweep, waiting claims, warnings."""
+        from postroom import __version__
+        from postroom.wire import queue_view, show_time
+
+        queues = await self.office.queues.status(principal)
+        report = self.office.sweep.report
+        return {
+            "version": __version__,
+            "engine": str(self.office.engine.dialect),
+            "ready": self._reason is None,
+            "uptime_s": round((wall_clock() - self.started_at) / 1000, 1),
+            "waiting_claims": self.office.waiting.waiting,
+            "queues": [queue_view(status) for status in queues],
+            "sweep": {
+                "last_run_at": show_time(report.last_run_at),
+                "lapsed": report.lapsed,
+                "due": report.due,
+                "deleted": report.deleted,
+                "failures": report.failures,
+            },
+            "sources": sorted(self.sources.by_name),
+            "warnings": [*self.sources.warnings, *await self.office.sweep.warnings()],
+        }
+
+    def stop(self) -> None:
+        """Serving -> stopping."""
+        self._stop.set()
+
+    async def run(self, announce: Callable[[str], None]) -> int:
+        """Serve until stopped: 0, or 1 when the database refuses this program for good."""
+        from postroom.doors.listeners import Listeners
+        from postroom.doors.mcp.http import McpDoor
+
+        chosen = self.settings
+        hooks = self._hooks()
+        mcp = McpDoor(lambda principal: self.office.desk(principal, "mcp"), chosen.http_hosts)
+        listeners = Listeners(
+            self._app(hooks, mcp),
+            hooks,
+            host=chosen.host,
+            port=chosen.port,
+            path=chosen.socket,
+            hooks_port=chosen.hooks_port,
+        )
+        listeners.open()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+        keeper = asyncio.create_task(self._keep())
+        serving = asyncio.create_task(listeners.serve())
+        try:
+            announce(listeners.said())
+            stopped = asyncio.create_task(self._stop.wait())
+            await asyncio.wait({stopped, keeper, serving}, return_when=asyncio.FIRST_COMPLETED)
+            stopped.cancel()
+        finally:
+            await self.office.waiting.close()
+            listeners.stop()
+            keeper.cancel()
+            await asyncio.gather(serving, keeper, return_exceptions=True)
+            await mcp.close()
+            listeners.close()
+            await self.office.engine.close()
+        if self._failure is not None:
+            raise self._failure
+        return 0
+
+    async def _keep(self) -> None:
+        """Reach the database, prepare it, and sweep it for ever."""
+        while True:
+            try:
+                await self.office.engine.open()
+                await self._prepare()
+                break
+            except Misconfigured as error:
+                self._failure = error
+                return
+            except Unavailable as error:
+                self._reason = error.message
+                log.warning("%s; trying again", error.message)
+                await asyncio.sleep(OPEN_AGAIN)
+        self._reason = None
+        await self.office.sweep.run()
+
+    async def _prepare(self) -> None:
+        await self.office.tokens.ensure("admin", Role.ADMIN, admin_secret(self.settings.token_file))
+        operator = Principal("admin", Role.ADMIN)
+        for name, changes in self.settings.queues.items():
+            try:
+                await self.office.queues.put(operator, name, dict(changes))
+            except PostroomError as error:
+                raise Misconfigured(
+                    f"{self.settings.file}: [queue.{name}]: {error.message}", field=error.field
+                ) from None
+
+    def _app(self, hooks: Any, mcp: Any) -> Any:
+        from postroom.doors.http.api import Api
+        from postroom.doors.http.app import build_app
+
+        office = self.office
+        return build_app(
+            Api(
+                todos=office.todos,
+                claims=office.claims,
+                endings=office.endings,
+                waiting=office.waiting,
+                queues=office.queues,
+                events=office.events,
+                tokens=office.tokens,
+                trace=office.trace,
+                desk_for=lambda principal: office.desk(principal, "api"),
+                status=self.status,
+                ready=self.ready,
+                allowed_hosts=self.settings.http_hosts,
+                open_principal=Principal("admin", Role.ADMIN) if self.settings.open else None,
+                mcp=mcp,
+                hooks=hooks,
+            )
+        )
+
+
+def serve(settings: Settings) -> int:
+    """Serve an installation in this process until SIGTERM or SIGINT: its exit code. Raises Misconfigured."""
+    import sys
+
+    import uvloop
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    for quiet in ("uvicorn.error", "httpx2", "mcp"):
+        logging.getLogger(quiet).setLevel(logging.WARNING)
+    settings.data.mkdir(parents=True, exist_ok=True, mode=0o700)
+    sources = read_sources(settings)
+    for warning in sources.warnings:
+        log.warning("%s", warning)
+
+    def announce(places: str) -> None:
+        print(f"postroom serves {places}", flush=True)
+
+    async def main() -> int:
+        return await Daemon(settings, compose(make_engine(settings.database)), sources).run(announce)
+
+    # Threads that hand a short answer back must not wait 5 ms for the interpreter.
+    sys.setswitchinterval(0.001)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main())
+
+
+def read_sources(settings: Settings) -> Sources:
+    """The sources of the settings. Raises Misconfigured naming file, line and key."""
+    folder = settings.file.parent if settings.file is not None else settings.data
+    try:
+        return build_sources(settings.sources, os.environ, folder)
+    except Misconfigured as error:
+        key = (error.field or "source").rsplit(".", 1)[-1]
+        raise Misconfigured(f"{place_of(settings, key)}: {error.message}", field=error.field) from None
+
+
+def admin_secret(path: Path) -> str:
+    """The admin's token in its 0600 file, made at the first start."""
+    from postroom.ids import new_secret
+
+    with contextlib.suppress(FileNotFoundError):
+        secret = path.read_text("ascii").strip()
+        if secret:
+            return secret
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    secret = new_secret()
+    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "w", encoding="ascii") as file:
+        file.write(secret + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    return secret

@@ -1,0 +1,174 @@
+"""`postroom serve`, `mcp`, `demo`, `config` and `status`: the verbs that start something, and the one that looks at it.
+
+The command line is the process's front door, so these verbs start what stands above or beside the doors. They name it
+by a string that is imported when the verb runs: the other verbs never pay for it, and the floors keep their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Annotated, Any, Final
+
+import typer
+
+from postroom.doors.cli.asking import AsJson, Data, asking, refusing
+from postroom.doors.cli.queue import show_queues
+from postroom.doors.cli.table import cell, fields, line, note, print_json, short_time, span, table, tell
+
+CONFIG: Final = "postroom.config"
+DAEMON: Final = "postroom.daemon"
+DEMO: Final = "postroom.demo"
+MCP: Final = "postroom.doors.mcp.stdio"
+
+Config = Annotated[
+    str | None,
+    typer.Option("--config", metavar="FILE", help="The settings file; else POSTROOM_CONFIG, postroom.toml."),
+]
+Folder = Annotated[
+    str | None,
+    typer.Option("--data", metavar="FOLDER", help="Database, socket and admin token; else POSTROOM_DATA."),
+]
+Database = Annotated[
+    str | None,
+    typer.Option("--database", metavar="URL", help="sqlite:///FILE or postgresql://...; else POSTROOM_DATABASE_URL."),
+]
+Host = Annotated[str | None, typer.Option("--host", help="The address to listen on; loopback by default.")]
+Port = Annotated[int | None, typer.Option("--port", help="The port; 7373 by default, 0 for any, which is printed.")]
+Socket = Annotated[str | None, typer.Option("--socket", metavar="FILE", help="The Unix socket to listen on.")]
+HooksPort = Annotated[
+    int | None, typer.Option("--hooks-port", help="A second port with the webhooks alone, to be put behind a tunnel.")
+]
+Open = Annotated[bool, typer.Option("--open", help="No tokens: whoever reaches loopback is admin.")]
+
+
+def serve(
+    config: Config = None,
+    data: Folder = None,
+    database: Database = None,
+    host: Host = None,
+    port: Port = None,
+    socket: Socket = None,
+    hooks_port: HooksPort = None,
+    open_: Open = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run the daemon until it is told to stop."""
+    with refusing(as_json):
+        settings = import_module(CONFIG).load_settings(
+            **_flags(config, data, database, host, port, socket, hooks_port, open_)
+        )
+        code = import_module(DAEMON).serve(settings)
+    raise typer.Exit(code or 0)
+
+
+def show_config(
+    config: Config = None,
+    data: Folder = None,
+    database: Database = None,
+    host: Host = None,
+    port: Port = None,
+    socket: Socket = None,
+    hooks_port: HooksPort = None,
+    open_: Open = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print each setting and where it came from, as `serve` would have it with the same options."""
+    with refusing(as_json):
+        settings = import_module(CONFIG).load_settings(
+            **_flags(config, data, database, host, port, socket, hooks_port, open_)
+        )
+        shown = list(settings.shown())
+    if as_json:
+        # A value may be a path or another type that only its own text can show.
+        rows = [{"key": key, "value": _plain(value), "origin": str(origin)} for key, value, origin in shown]
+        print_json({"settings": rows})
+        return
+    table(("setting", "value", "from"), [(key, _plain(value), str(origin)) for key, value, origin in shown])
+
+
+def mcp(
+    agent: Annotated[
+        str | None,
+        typer.Option("--agent", metavar="NAME", help="The worker's name that claims carry beside the token's."),
+    ] = None,
+    url: Annotated[
+        str | None, typer.Option("--url", metavar="URL", help="The daemon: http://HOST:PORT or unix:///PATH.")
+    ] = None,
+    token_file: Annotated[
+        str | None, typer.Option("--token-file", metavar="FILE", help="A file with the token; else POSTROOM_TOKEN.")
+    ] = None,
+) -> None:
+    """Speak MCP on stdin and stdout, for an agent's tool configuration."""
+    with refusing(as_json=False):
+        code = import_module(MCP).run(agent=agent, url=url, token_file=token_file)
+    raise typer.Exit(code or 0)
+
+
+def demo() -> None:
+    """Show the whole in under a minute: one delivery, sent often, killed in mid-work, done once."""
+    with refusing(as_json=False):
+        code = import_module(DEMO).run_demo()
+    raise typer.Exit(code or 0)
+
+
+def status(as_json: AsJson = False, data: Data = None) -> None:
+    """Say how the daemon is: ready or not, its queues, its sweep, its warnings."""
+    with asking(as_json, data) as daemon:
+        answer = daemon.ask("GET", "/v1/status")
+        where = str(daemon.address)
+    tell(answer, as_json, lambda shown: _show_status(shown, where))
+
+
+def _flags(
+    config: str | None,
+    data: str | None,
+    database: str | None,
+    host: str | None,
+    port: int | None,
+    socket: str | None,
+    hooks_port: int | None,
+    open_: bool,
+) -> dict[str, Any]:
+    return {
+        "config": config,
+        "data": data,
+        "database": database,
+        "host": host,
+        "port": port,
+        "socket": socket,
+        "hooks_port": hooks_port,
+        # Left out is not the same as no: a file or the environment may say yes.
+        "open_": open_ or None,
+    }
+
+
+def _plain(value: object) -> object:
+    return value if value is None or isinstance(value, bool | int | float | str | list | dict) else str(value)
+
+
+def _show_status(answer: Mapping[str, Any], where: str) -> None:
+    first = ("version", "engine", "database")
+    known = {*first, "ready", "uptime_s", "queues", "warnings", "events", "sweep"}
+    fields(
+        [
+            ("daemon", where),
+            ("ready", answer.get("ready")),
+            *((name, answer.get(name)) for name in first),
+            ("uptime", span(answer.get("uptime_s"))),
+            ("events", _in_words(answer.get("events"))),
+            ("sweep", _in_words(answer.get("sweep"))),
+            *((name, value) for name, value in answer.items() if name not in known),
+        ]
+    )
+    if answer.get("queues"):
+        line()
+        show_queues(answer["queues"])
+    for warning in answer.get("warnings") or ():
+        note(f"warning: {warning}")
+
+
+def _in_words(value: object) -> object:
+    if not isinstance(value, dict):
+        return value
+    return ", ".join(f"{name} {cell(short_time(item))}" for name, item in value.items())

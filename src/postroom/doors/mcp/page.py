@@ -1,0 +1,140 @@
+"""The page `docs/mcp.md`, made from the served tools: `python -m postroom.doors.mcp.page > docs/mcp.md`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from postroom import errors
+from postroom.doors.mcp.greeting import INSTRUCTIONS
+from postroom.doors.mcp.http import MAX_BODY_BYTES
+from postroom.doors.mcp.results import MAX_RESULT_BYTES
+from postroom.doors.mcp.tools import LINE, TOOLS, WHOLE, Spec
+
+_REFUSALS: tuple[type[errors.PostroomError], ...] = (
+    errors.Invalid,
+    errors.NotFound,
+    errors.Conflict,
+    errors.TooLarge,
+    errors.Forbidden,
+    errors.Unauthenticated,
+    errors.RateLimited,
+    errors.Unavailable,
+    errors.PostroomError,
+)
+
+_HEAD = f"""\
+# The tools
+
+<!-- Made by `python -m postroom.doors.mcp.page`; a test compares it with what is served. -->
+
+A model reaches the queue through MCP: `postroom mcp` speaks it on stdin and stdout, the daemon over streamable HTTP at
+`/mcp` with `Authorization: Bearer tk_...`. Both speak revision 2026-07-28 and, to clients that begin with `initialize`,
+the revisions up to 2025-11-25. No session is kept on HTTP: every POST stands alone, GET and DELETE answer 405, a body
+over {MAX_BODY_BYTES // 1024 // 1024} MiB answers 413.
+
+Who calls is told by the token alone. A client that goes away while `claim_next` waits takes its place in the line with it.
+
+## Answers
+
+Every answer is given twice: as `structuredContent`, and as the same JSON in one text block. Times are RFC 3339 in UTC with
+milliseconds, durations are seconds, ids are text. Lists leave out what is null; a whole todo shows every field.
+
+No answer is longer than {MAX_RESULT_BYTES // 1024} KiB. What does not fit is cut and marked: `payload_truncated` and
+`result_truncated` say that the value is the beginning of its JSON text, `history_truncated` that older attempts or the ends
+of long notes are missing, `cut` names other fields; `whole` then says where to read all of it. A page of `list_todos` that
+would be longer ends sooner, and `next_cursor` goes on from there. Integers beyond 2^53 - 1 are shown as text, because many
+clients would round them.
+
+`lease_id` is shown in the answer to its own claim, and by `get_todo` to its holder.
+
+## Errors
+
+A refusal is a result with `isError: true`, never an error of the protocol, so that the model sees it:
+
+```json
+{{"error": {{"code": "invalid", "message": "title is missing; it is required", "field": "title", "hint": "..."}}}}
+```
+
+`field` names the argument; a conflict also says in what state the todo is. An unknown argument, a text where a number is
+expected, or a number out of its range is `invalid`, and nothing is done.
+
+| code | what to do |
+| --- | --- |
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    return "".join(_parts())
+
+
+def _parts() -> Iterator[str]:
+    yield _HEAD
+    for kind in _REFUSALS:
+        yield f"| `{kind.code}` | {kind.hint} |\n"
+    yield "\n## What a model is told\n\n```text\n" + INSTRUCTIONS + "```\n"
+    yield "\n## Todos in answers\n"
+    yield from _todo(LINE, {})
+    yield from _todo(
+        {**WHOLE, "description": WHOLE["description"] + " It has the fields of a line, and:"}, LINE["properties"]
+    )
+    for spec in TOOLS:
+        yield from _tool(spec)
+
+
+def _tool(spec: Spec) -> Iterator[str]:
+    hints = ["changes nothing" if spec.read_only else "changes the queue"]
+    if spec.idempotent:
+        hints.append("may be repeated")
+    yield f"\n## {spec.name}\n\n{spec.title} ({', '.join(hints)}). {spec.description}\n\n"
+    schema = spec.input_schema
+    yield "| argument | type | default | |\n| --- | --- | --- | --- |\n"
+    for name, field in schema["properties"].items():
+        default = "required" if name in schema.get("required", ()) else _default(field)
+        yield f"| `{name}` | {_type(field)} | {default} | {field['description']} |\n"
+    yield "\n| answer | type | |\n| --- | --- | --- |\n"
+    answers = {name: field for name, field in spec.answers["properties"].items() if name != "error"}
+    for name, field in answers.items():
+        yield f"| `{name}` | {_type(field)} | {_told(field)} |\n"
+
+
+def _todo(schema: Mapping[str, Any], besides: Mapping[str, Any]) -> Iterator[str]:
+    yield f"\n### {schema['title']}\n\n{schema['description']}\n\n| field | type | |\n| --- | --- | --- |\n"
+    for name, field in schema["properties"].items():
+        if name not in besides:
+            always = "" if name in schema["required"] else " (may be missing)"
+            yield f"| `{name}` | {_type(field)}{always} | {_told(field)} |\n"
+
+
+def _told(field: Mapping[str, Any]) -> str:
+    return str(field.get("description") or field.get("items", {}).get("description", ""))
+
+
+def _default(field: Mapping[str, Any]) -> str:
+    if "default" not in field:
+        return ""
+    value = field["default"]
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+def _type(field: Mapping[str, Any]) -> str:
+    if "enum" in field:
+        return ", ".join(f"`{value}`" for value in field["enum"])
+    kind = field.get("type", "any JSON")
+    words = " or ".join(kind) if isinstance(kind, list) else str(field.get("title") or kind)
+    if kind == "array":
+        words = f"list of {field['items'].get('title') or field['items'].get('type', 'any JSON')}"
+    for low, high, unit in (
+        ("minimum", "maximum", ""),
+        ("minLength", "maxLength", " characters"),
+        ("minItems", "maxItems", ""),
+    ):
+        if high in field:
+            words += f", {field.get(low, 0):g} to {field[high]:g}{unit}"
+    return words
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())
