@@ -91,5 +91,5 @@ $(PAYLOADS): tests/payloads/package.json tests/payloads/package-lock.json
 	@command -v npm >/dev/null 2>&1 || { \
 	  echo "The tests post real webhook payloads, which come as an npm package: Node.js and npm are missing." >&2; \
 	  echo "On Debian and Ubuntu: apt-get install nodejs npm." >&2; exit 1; }
-	@cd tests/payloads && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null
+	@cd tests/payloads && npm ci --ignore-scripts --no-update-notifier --no-audit --no-fund --loglevel=error >/dev/null
 	@touch $@

@@ -15,6 +15,7 @@ import psycopg
 from postroom.ids import Prefix, RandomIds
 from postroom.store.claims import SPARE
 from postroom.store.migrate import TABLE, migrations
+from postroom.store.postgres import SESSION
 from postroom.store.statements import Dialect, Statements
 
 QUEUE = "bench"
@@ -184,7 +185,7 @@ class PostgresFloor:
         self._texts = Statements(Dialect.POSTGRES)
 
     async def _connect(self) -> psycopg.AsyncConnection[Any]:
-        return await psycopg.AsyncConnection.connect(self._url, autocommit=True, prepare_threshold=2)
+        return await psycopg.AsyncConnection.connect(self._url, autocommit=True, prepare_threshold=2, options=SESSION)
 
     def text(self, name: str, *given: str) -> bytes:
         """The text of a named statement."""

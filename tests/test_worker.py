@@ -385,8 +385,7 @@ class TestPrefetch:
         handler, event, begun = held_open()
         worker = Worker(desk, ["work"], handler, concurrency=2, prefetch=5)
         async with running(worker):
-            await until(lambda: worker.stats.claimed == 7)
-            assert len(begun) == 2
+            await until(lambda: worker.stats.claimed == 7 and len(begun) == 2)
             assert len(desk.asked("claim_next")) == 1
             event.set()
             await until(lambda: worker.stats.completed == 50)
@@ -556,7 +555,7 @@ class TestLeases:
         handler, event, begun = held_open()
         worker, told = self.make(desk, clock, handler, concurrency=2, prefetch=3)
         async with running(worker):
-            await until(lambda: worker.stats.claimed == 5)
+            await until(lambda: worker.stats.claimed == 5 and len(begun) == 2)
             for n in range(1, 5):
                 clock.advance(0.3)
                 await until(lambda n=n: len(desk.asked("heartbeat")) == 5 * n)
@@ -599,9 +598,10 @@ class TestLeases:
         clock = Clock()
         desk = MemoryDesk(clock=clock)
         (todo,) = await desk.seed(1)
-        cancelled = asyncio.Event()
+        begun, cancelled = asyncio.Event(), asyncio.Event()
 
         async def handler(todo: Todo) -> None:
+            begun.set()
             try:
                 await asyncio.sleep(3600)
             except asyncio.CancelledError:
@@ -610,7 +610,7 @@ class TestLeases:
 
         worker, told = self.make(desk, clock, handler, concurrency=1)
         async with running(worker):
-            await until(lambda: worker.stats.claimed == 1)
+            await until(begun.is_set)
             stolen = desk.steal(todo.id)
             clock.advance(0.3)
             await asyncio.wait_for(cancelled.wait(), 20)
@@ -708,7 +708,10 @@ class TestLeases:
         desk = MemoryDesk(clock=clock)
         (todo,) = await desk.seed(1)
 
+        begun = asyncio.Event()
+
         async def handler(todo: Todo) -> str:
+            begun.set()
             try:
                 await asyncio.sleep(3600)
             except asyncio.CancelledError:
@@ -717,7 +720,7 @@ class TestLeases:
 
         worker, _ = self.make(desk, clock, handler, concurrency=1)
         async with running(worker):
-            await until(lambda: worker.stats.claimed == 1)
+            await until(begun.is_set)
             stolen = desk.steal(todo.id)
             clock.advance(0.3)
             await until(lambda: worker.stats.lost == 1)
@@ -779,7 +782,7 @@ class TestStopping:
         handler, event, begun = held_open()
         worker = Worker(desk, ["work"], handler, concurrency=2, prefetch=3)
         async with running(worker) as task:
-            await until(lambda: worker.stats.claimed == 5)
+            await until(lambda: worker.stats.claimed == 5 and len(begun) == 2)
             worker.stop()
             await until(lambda: worker.stats.released == 3)
             assert not task.done()

@@ -20,9 +20,9 @@ from postroom.connection import Connection
 from postroom.desk import UNSET, ClaimNext, OutcomeResult, Unset
 from postroom.errors import Invalid, NotFound, PostroomError, Unavailable, from_dict
 from postroom.ids import Prefix, check_id
-from postroom.lifecycle import MAX_JSON_BYTES, check_key, check_queue
+from postroom.lifecycle import MAX_JSON_BYTES, MAX_NOTE_BYTES, check_key, check_queue
 from postroom.model import Created, Ended, NewTodo, OutcomeItem, Todo, TodoPage, TodoState
-from postroom.text import check_json, clean, dump_json, result_json
+from postroom.text import check_json, cut, dump_json, result_json
 
 MAX_BODY: Final = 4 * 1024 * 1024
 
@@ -78,8 +78,8 @@ class Client:
         wait_s: float = 0.0,
     ) -> dict[str, Any]:
         content = body if body is None or isinstance(body, bytes) else _encode(body)
-        header = None if key is None else _header(key)
-        return await self._connection.call(method, path, content, query=query, key=header, again=again, wait_s=wait_s)
+        key = None if key is None else _header(key)
+        return await self._connection.call(method, path, content, query=query, key=key, again=again, wait_s=wait_s)
 
     # The desk.
 
@@ -191,14 +191,14 @@ class Client:
         retry_in_s: float | None = None,
     ) -> Ended:
         """Held -> parked until its backoff is over, or a dead letter; replays by lease id."""
-        body = _given(lease_id=lease_id, error=_clean(error), retry=None if retry else False, retry_in_s=retry_in_s)
+        body = _given(lease_id=lease_id, error=_words(error), retry=None if retry else False, retry_in_s=retry_in_s)
         return await self._end(id, "fail", lease_id, body, result)
 
     async def release(
         self, id: str, lease_id: str | None = None, *, note: str | None = None, delay_s: float | None = None
     ) -> Ended:
         """Held -> pending at once with the attempt given back; replays by lease id."""
-        body = _given(lease_id=lease_id, note=_clean(note), delay_s=delay_s)
+        body = _given(lease_id=lease_id, note=_words(note), delay_s=delay_s)
         return await self._end(id, "release", lease_id, body, None)
 
     async def _end(self, id: str, verb: str, lease_id: str | None, body: dict[str, Any], result: Any) -> Ended:
@@ -239,7 +239,7 @@ class Client:
 
     async def cancel(self, id: str, *, reason: str | None = None, request_id: str | None = None) -> Todo:
         """Live -> failed, cancelled; for admins and the todo's creator."""
-        return await self._change("POST", _todo_path(id, "cancel"), _given(reason=_clean(reason)), request_id)
+        return await self._change("POST", _todo_path(id, "cancel"), _given(reason=_words(reason)), request_id)
 
     async def update(
         self,
@@ -268,7 +268,7 @@ class Client:
         answer = await self._call(method, path, body, key=request_id, again=request_id is not None)
         return wire.todo_of(answer["todo"])
 
-    # Beyond the desk: answers as they are on the wire.
+    # Beyond the desk, as it is on the wire.
 
     async def queues(self) -> dict[str, Any]:
         """The queues with settings and depths, as `GET /v1/queues` answers."""
@@ -303,8 +303,9 @@ def _names(queues: Sequence[str] | None) -> list[str] | None:
     return None if queues is None else list(queues)
 
 
-def _clean(words: str | None) -> str | None:
-    return None if words is None else clean(words)
+def _words(words: str | None) -> str | None:
+    # Cut as the desk would, or a long one would be refused for its size.
+    return None if words is None else cut(words, MAX_NOTE_BYTES)
 
 
 def _header(key: str) -> str:
@@ -358,15 +359,17 @@ def _with_result(body: Mapping[str, Any], result: Any) -> str:
 
 
 def _item_text(item: OutcomeItem) -> str:
-    body: dict[str, Any] = {"id": item.id, "verb": str(item.verb), "lease_id": item.lease_id}
+    body: dict[str, Any] = {"id": item.id, "verb": str(item.verb)}
+    if item.lease_id is not None:
+        body["lease_id"] = item.lease_id
     if item.error is not None:
-        body["error"] = clean(item.error)
+        body["error"] = _words(item.error)
     if not item.retry:
         body["retry"] = False
     if item.retry_in_ms is not None:
         body["retry_in_s"] = item.retry_in_ms / 1000
     if item.note is not None:
-        body["note"] = clean(item.note)
+        body["note"] = _words(item.note)
     if item.delay_ms is not None:
         body["delay_s"] = item.delay_ms / 1000
     return _with_result(body, item.result)
@@ -381,7 +384,7 @@ def _batches(texts: Iterable[str]) -> Iterable[str]:
             yield ",".join(batch)
             batch, size = [], 0
         batch.append(text)
-        size += length + 1
+        size += length
     yield ",".join(batch)
 
 

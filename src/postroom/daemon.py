@@ -254,6 +254,12 @@ class Daemon:
                     f"{self.settings.file}: [queue.{name}]: {error.message}", field=error.field
                 ) from None
 
+    def _hooks(self) -> Any:
+        from postroom.doors.hooks import Hook, HooksDoor
+
+        hooks = {name: Hook(source) for name, source in self.sources.by_name.items()}
+        return HooksDoor(hooks, self.office.intake, self.ready, wall_clock)
+
     def _app(self, hooks: Any, mcp: Any) -> Any:
         from postroom.doors.http.api import Api
         from postroom.doors.http.app import build_app

@@ -149,10 +149,10 @@ class _Demo:
 
     def _heard(self, agents: dict[str, subprocess.Popen[str]]) -> tuple[str, list[str]]:
         """The next line an agent says, and who says it."""
-        pipes = {process.stdout: name for name, process in agents.items()}
+        pipes = {process.stdout: name for name, process in agents.items() if process.stdout is not None}
         ready, _, _ = select.select(list(pipes), [], [], max(self._until - time.monotonic(), 0.0))
         for pipe in ready:
-            line = pipe.readline() if pipe is not None else ""
+            line = pipe.readline()
             if not line:
                 raise RuntimeError(f"agent {pipes[pipe]} ended:\n" + self._log(pipes[pipe]))
             return pipes[pipe], line.rstrip("\n").split("\t")

@@ -182,17 +182,19 @@ def nowhere(tmp_path: Path) -> str:
 @pytest.mark.parametrize("era", ERAS)
 async def test_an_agent_claims_and_completes(era: str) -> None:
     shelf = Shelf()
-    async with loopback(Daemon(shelf).app) as url:
-        async with Client(parameters(url=url, token="tk_ann", agent="desk-1"), mode=era) as client:
-            assert client.protocol_version == {"auto": "2026-07-28", "legacy": "2025-11-25"}[era]
-            await good(client, "create_for", queue="inbox", title="t", payload={"a": None})
-            (todo,) = (await good(client, "claim_next", queues=["inbox"]))["todos"]
-            assert todo["owner"] == "ann/desk-1"
-            assert todo["payload"] == {"a": None}
-            assert (await good(client, "get_todo", id=todo["id"]))["todo"]["lease_id"] == todo["lease_id"]
-            done = await good(client, "complete", id=todo["id"], lease_id=todo["lease_id"], result="fine")
-            assert done["todo"]["state"] == "done"
-            assert (await refused(client, "complete", id=todo["id"], lease_id="ls_other"))["code"] == "conflict"
+    async with (
+        loopback(Daemon(shelf).app) as url,
+        Client(parameters(url=url, token="tk_ann", agent="desk-1"), mode=era) as client,
+    ):
+        assert client.protocol_version == {"auto": "2026-07-28", "legacy": "2025-11-25"}[era]
+        await good(client, "create_for", queue="inbox", title="t", payload={"a": None})
+        (todo,) = (await good(client, "claim_next", queues=["inbox"]))["todos"]
+        assert todo["owner"] == "ann/desk-1"
+        assert todo["payload"] == {"a": None}
+        assert (await good(client, "get_todo", id=todo["id"]))["todo"]["lease_id"] == todo["lease_id"]
+        done = await good(client, "complete", id=todo["id"], lease_id=todo["lease_id"], result="fine")
+        assert done["todo"]["state"] == "done"
+        assert (await refused(client, "complete", id=todo["id"], lease_id="ls_other"))["code"] == "conflict"
 
 
 async def test_without_a_daemon_the_tools_are_listed_and_calls_say_so(nowhere: str) -> None:
@@ -264,6 +266,26 @@ async def test_a_claim_that_waits_ends_with_the_input() -> None:
         assert await server.status() == 0
         await until(lambda: not shelf.waiting)
         assert shelf.cancelled == 1
+
+
+async def test_a_signal_before_the_first_request_ends_it_cleanly(nowhere: str) -> None:
+    code = "import os, signal; from postroom.doors.mcp import stdio\n"
+    code += "first = stdio.first_line\n"
+    code += "stdio.first_line = lambda fd: (os.write(2, b'reading\\n'), first(fd))[1]\n" + RUN
+    started = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        code,
+        json.dumps({"socket": nowhere}),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    server = Process(started)
+    assert await asyncio.wait_for(server.stderr.readline(), DEADLINE_S) == b"reading\n"
+    started.terminate()
+    assert await server.status() == 0
+    assert await server.rest() == ([], "")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -10,6 +10,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from postroom.doors.mcp import tools
+from postroom.doors.mcp.greeting import INSTRUCTIONS
 from postroom.errors import Conflict, PostroomError, Unavailable
 from postroom.model import Attempt, Outcome, TodoState
 from tests.doors.mcp_rig import ERAS, at_desk, filled, good, new_desk, refused, until
@@ -53,7 +54,7 @@ async def test_the_era_is_the_one_asked_for(era: str) -> None:
 async def test_the_instructions_teach_the_loop_briefly(era: str) -> None:
     async with at_desk(new_desk(), era) as client:
         told = client.instructions
-    assert told == tools.INSTRUCTIONS
+    assert told == INSTRUCTIONS
     assert len(told) < 1200
     for word in ("claim_next", "heartbeat", "complete", "fail", "release", "lease_id", "no authority"):
         assert word in told

@@ -340,7 +340,7 @@ async def test_what_ends_or_lapses_frees_its_place(bench: Bench) -> None:
     bench.move(1_001)
     assert len(await bench.claim(BOB, limit=3)) == 1
     await bench.office.queues.put(ADMIN, "inbox", {"max_in_flight": None})
-    assert len(await bench.claim(BOB, limit=9)) == 2
+    assert titles(await bench.claim(BOB, limit=9)) == ["4"]
 
 
 async def test_a_capped_queue_keeps_claim_order(bench: Bench) -> None:

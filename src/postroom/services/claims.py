@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 
 from postroom import lifecycle
-from postroom.errors import Conflict
+from postroom.errors import Conflict, PostroomError
 from postroom.ids import Ids, Prefix, check_id
 from postroom.lifecycle import check_claim
 from postroom.model import ClaimRequest, OutcomeItem, Principal, Todo, TodoState, Verb
@@ -140,9 +140,12 @@ class ClaimService:
     async def _fused(
         self, principal: Principal, item: OutcomeItem, lease_id: str, request: ClaimRequest
     ) -> tuple[list[EndResult], tuple[Todo, ...]]:
-        check_id(item.id, Prefix.TODO, "todo")
+        try:
+            check_id(item.id, Prefix.TODO, "todo")
+            ending = self._endings.ending(item)
+        except PostroomError as error:
+            return [EndResult(item.id, error=error)], (await self.take(principal, request))[0]
         queues = await self._queues(principal, request)
-        ending = self._endings.ending(item)
         ask = self._ask(principal, request, queues)
 
         async def operation(tx: Tx) -> tuple[str | None, Taken]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 from postroom import lifecycle
 from postroom.errors import Invalid
+
+_CURSOR = re.compile(r"c[0-9a-f]{1,16}")
 
 
 def page_limit(limit: int | None) -> int:
@@ -24,9 +28,6 @@ def read_cursor(cursor: str | None) -> int | None:
     """The place a cursor names. Raises Invalid for what no page has given."""
     if cursor is None:
         return None
-    try:
-        if not cursor.startswith("c") or len(cursor) > 17:
-            raise ValueError
-        return lifecycle.check_range(int(cursor[1:], 16), 1, 2**62, "cursor")
-    except ValueError:
-        raise Invalid(f"cursor {cursor[:40]!r} is none that a page has given", field="cursor") from None
+    if not _CURSOR.fullmatch(cursor):
+        raise Invalid(f"cursor {cursor[:40]!r} is none that a page has given", field="cursor")
+    return lifecycle.check_range(int(cursor[1:], 16), 1, 2**62, "cursor")

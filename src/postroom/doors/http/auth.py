@@ -47,7 +47,8 @@ class Gate:
         if len(hosts) != 1 or not self._ours(hosts[0]):
             shown = ", ".join(hosts)[:100]
             raise Forbidden(
-                f"Host {shown!r} is not one of this daemon's; a name besides loopback goes in [http] hosts", field="host"
+                f"Host {shown!r} is not one of this daemon's; a name besides loopback goes in [http] hosts",
+                field="host",
             )
         for origin in values(scope, b"origin"):
             scheme, _, authority = origin.lower().partition("://")

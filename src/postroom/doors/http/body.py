@@ -68,9 +68,7 @@ def parse_query(raw: bytes, model: type[AskedT]) -> AskedT:
     """A query string as what the route takes. Raises Invalid naming the parameter."""
     given: dict[str, Any] = {}
     try:
-        pairs = parse_qsl(
-            raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MAX_QUERY_FIELDS
-        )
+        pairs = parse_qsl(raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MAX_QUERY_FIELDS)
     except ValueError:
         raise Invalid("the query is expected to be name=value pairs in percent-encoded UTF-8", field="query") from None
     for name, value in pairs:

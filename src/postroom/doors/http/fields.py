@@ -32,6 +32,10 @@ class Asked(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
+class Nothing(Asked):
+    """An object without fields."""
+
+
 def told(description: str, **schema: Any) -> Any:
     """A field's description, and the bounds that the services keep."""
     return Field(description=description, json_schema_extra=schema or None)
@@ -63,17 +67,15 @@ Payload = Annotated[Any, told("Any JSON value of at most 1 MiB.")]
 Result = Annotated[Any, told("What came of it: any JSON value; over 1 MiB it is cut, never refused.")]
 Priority = Annotated[
     int,
-    told(
-        "Higher is claimed first; 0 by default.", minimum=-lifecycle.MAX_PRIORITY, maximum=lifecycle.MAX_PRIORITY
-    ),
+    told("Higher is claimed first; 0 by default.", minimum=-lifecycle.MAX_PRIORITY, maximum=lifecycle.MAX_PRIORITY),
 ]
-Assignee = Annotated[str, told("The only owner that may claim it: a token's name, or name/worker.", pattern=OWNER_PATTERN)]
+Assignee = Annotated[
+    str, told("The only owner that may claim it: a token's name, or name/worker.", pattern=OWNER_PATTERN)
+]
 IdempotencyKey = Annotated[
     str, told("While a todo with this key lives in the queue, it is given instead of a new one.", pattern=KEY_PATTERN)
 ]
-MaxAttempts = Annotated[
-    int, told("How many attempts it has.", minimum=1, maximum=lifecycle.MAX_MAX_ATTEMPTS)
-]
+MaxAttempts = Annotated[int, told("How many attempts it has.", minimum=1, maximum=lifecycle.MAX_MAX_ATTEMPTS)]
 Moment = Annotated[str, told("Not claimable before this time, RFC 3339 with a zone.", format="date-time")]
 Delay = Annotated[float, seconds("Not claimable before so long from now", 0, lifecycle.MAX_DELAY)]
 Lease = Annotated[
@@ -83,9 +85,7 @@ Lease = Annotated[
 LeaseId = Annotated[
     str, StringConstraints(pattern=LEASE_PATTERN), Field(description="The lease_id that the claim was answered with.")
 ]
-ClaimKey = Annotated[
-    str, told("The same key again gives the same claim while it lives.", pattern=KEY_PATTERN)
-]
+ClaimKey = Annotated[str, told("The same key again gives the same claim while it lives.", pattern=KEY_PATTERN)]
 Worker = Annotated[str, told("The owner is then the token's name/worker.", pattern=NAME_PATTERN)]
 Words = Annotated[str, BeforeValidator(_cleaned)]
 """Text that is cleaned and cut, never refused for what it says."""

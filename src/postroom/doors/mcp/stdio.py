@@ -118,6 +118,8 @@ def run(
         signal.signal(name, _leave)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     begun = first_line(0)
+    if not begun:
+        return 0
     greeted = greet(begun.partition(b"\n")[0]) if b"\n" in begun else None
     if greeted is not None:
         write_all(1, greeted[1])
@@ -175,6 +177,6 @@ async def _serve(dial: Dial, worker: str | None, begun: bytes, greeted: int | st
         async with stdio_server(stdin, stdout) as (read, write):
             await server.run(read, write, server.create_initialization_options())
     finally:
+        # The duplicate stays open: a write that was given up may still be under way in its thread.
         os.dup2(wire, 1)
-        os.close(wire)
         await line.hang_up()

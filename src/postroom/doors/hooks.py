@@ -1,0 +1,133 @@
+"""Webhooks over HTTP: `POST /hooks/{source}`, verified over the raw bytes, stored, and only then answered (DESIGN §5)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from starlette.types import Receive, Scope, Send
+
+from postroom.doors.http.answers import Answer, json_answer, send_answer
+from postroom.doors.http.body import LARGE, read_body
+from postroom.doors.http.errors import Gone, WrongMethod, error_answer, fault_answer
+from postroom.doors.http.standing import health_answer
+from postroom.errors import NotFound, PostroomError, Unauthenticated, Unavailable
+from postroom.model import Delivery, Received
+from postroom.services.rules import Decision, decide
+from postroom.sources.scheme import Rejected
+from postroom.sources.source import Source
+from postroom.text import printable
+from postroom.wire import link_view
+
+MAX_BODY = 5 * 1024 * 1024
+"""What a delivery may weigh where its source says nothing else."""
+
+_PREFIX = "/hooks/"
+
+log = logging.getLogger("postroom.hooks")
+
+
+class Intake(Protocol):
+    """Where a verified delivery goes."""
+
+    async def receive(self, delivery: Delivery, decide: Callable[[Delivery, str], Decision]) -> Received:
+        """Nothing -> an event and its todos, in one transaction; a known delivery is a duplicate."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """One source as the door serves it, with the bytes that a delivery of it may have."""
+
+    source: Source
+    max_bytes: int = MAX_BODY
+
+    def decide(self, delivery: Delivery, event_id: str) -> Decision:
+        """What the source's rules make of a delivery, whose event will have this id."""
+        source = self.source
+        return decide(delivery, source.rules, source.queue, source.ignore_authors, event_id)
+
+
+def wall_clock() -> int:
+    """The host's clock in ms UTC: what signed times are held against."""
+    return time.time_ns() // 1_000_000
+
+
+class HooksDoor:
+    """The app for `/hooks/` and, where it listens alone, for `/health`.
+
+    ready: None when deliveries can be stored, else why not yet; clock: ms UTC.
+    """
+
+    def __init__(
+        self,
+        hooks: Mapping[str, Hook],
+        intake: Intake,
+        ready: Callable[[], str | None],
+        clock: Callable[[], int] = wall_clock,
+    ) -> None:
+        self._hooks = hooks
+        self._intake = intake
+        self._ready = ready
+        self._clock = clock
+        self._one_large = asyncio.Semaphore(1)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            raise RuntimeError(f"the hooks door serves http, not {scope['type']}")
+        try:
+            answer = await self._answer(scope, receive)
+        except Gone:
+            # Cut off in the middle: nothing was stored, and the sender knows that it got no answer.
+            return
+        except PostroomError as error:
+            answer = error_answer(error)
+        except Exception:
+            log.exception("a delivery to %s failed", printable(scope["path"][:100]))
+            answer = fault_answer()
+        await send_answer(send, answer, head=scope["method"] == "HEAD")
+
+    async def _answer(self, scope: Scope, receive: Receive) -> Answer:
+        path, method = scope["path"], scope["method"]
+        if path == "/health":
+            if method not in {"GET", "HEAD"}:
+                raise WrongMethod(method, ("GET", "HEAD"))
+            return health_answer()
+        hook = self._hooks.get(path.removeprefix(_PREFIX)) if path.startswith(_PREFIX) else None
+        if hook is None:
+            raise NotFound(f"there is no source at {path[:100]!r}", field="path")
+        if method != "POST":
+            raise WrongMethod(method, ("POST",))
+        reason = self._ready()
+        if reason is not None:
+            raise Unavailable("deliveries cannot be stored now")
+        body = await read_body(scope["headers"], receive, hook.max_bytes)
+        delivery = await self._proved(hook.source, scope["headers"], body)
+        received = await self._intake.receive(delivery, hook.decide)
+        return json_answer(_told(received), 202)
+
+    async def _proved(self, source: Source, headers: list[tuple[bytes, bytes]], body: bytes) -> Delivery:
+        """The delivery, once its bytes are proved. Raises Unauthenticated, the same for every reason."""
+        now = self._clock()
+        if len(body) <= LARGE:
+            found = source.receive(headers, body, now)
+        else:
+            async with self._one_large:
+                found = await asyncio.to_thread(source.receive, headers, body, now)
+        if isinstance(found, Rejected):
+            log.warning("a delivery to %s is refused: %s", source.name, printable(found.reason))
+            raise Unauthenticated("the delivery could not be verified")
+        return found
+
+
+def _told(received: Received) -> dict[str, Any]:
+    return {
+        "event_id": received.event.id,
+        "duplicate": received.duplicate,
+        "todos": [link_view(link) for link in received.todos],
+    }

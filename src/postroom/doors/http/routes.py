@@ -1,0 +1,20 @@
+"""The route table: everything under `/v1`, and the two questions that need no token."""
+
+from __future__ import annotations
+
+from postroom.doors.http import claims, events, queues, standing, todos, tokens
+from postroom.doors.http.openapi import Document
+from postroom.doors.http.route import Route
+
+
+def route_table() -> tuple[Route, ...]:
+    """Every route, the hot ones first, with the document that describes them all."""
+    routes = (
+        *claims.ROUTES,
+        *todos.ROUTES,
+        *queues.ROUTES,
+        *events.ROUTES,
+        *tokens.ROUTES,
+        *standing.ROUTES,
+    )
+    return (*routes, Document(routes).route)
