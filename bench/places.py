@@ -69,8 +69,7 @@ def sqlite_place() -> Iterator[SqlitePlace]:
 def postgres_place() -> Iterator[PostgresPlace]:
     """A server of our own, with settings as a small production server has them."""
     server = PostgresServer({**LASTING, "shared_buffers": "512MB", "max_wal_size": "4GB"})
-    server.start()
     try:
         yield PostgresPlace(server.url)
     finally:
-        server.close()
+        server.remove()

@@ -268,8 +268,6 @@ class Client:
         answer = await self._call(method, path, body, key=request_id, again=request_id is not None)
         return wire.todo_of(answer["todo"])
 
-    # Beyond the desk, as it is on the wire.
-
     async def queues(self) -> dict[str, Any]:
         """The queues with settings and depths, as `GET /v1/queues` answers."""
         return await self._call("GET", "/v1/queues", again=True)

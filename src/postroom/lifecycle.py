@@ -429,6 +429,7 @@ def update(todo: Todo, now: int, change: TodoChange, payload_json: str | None) -
         todo,
         title=todo.title if change.title is None else change.title,
         payload_json=payload_json if change.payload_given else todo.payload_json,
+        payload_bytes=len((payload_json or "").encode()) if change.payload_given else todo.payload_bytes,
         priority=todo.priority if change.priority is None else change.priority,
         assignee=change.assignee if change.assignee_given else todo.assignee,
         available_at=change.available_at if change.available_at_given else todo.available_at,

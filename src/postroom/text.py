@@ -18,7 +18,7 @@ _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _NO_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 _DOUBTFUL = re.compile("[\ud800-\udfff]|[0-9]{400}")
 _ENCODE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def clean(value: str) -> str:
@@ -31,7 +31,7 @@ def cut(value: str, limit_bytes: int) -> str:
     raw = clean(value).encode()
     if len(raw) <= limit_bytes:
         return raw.decode()
-    return raw[: limit_bytes - 3].decode("utf-8", "ignore") + "…"
+    return raw[: max(limit_bytes - 3, 0)].decode("utf-8", "ignore") + ("…" if limit_bytes >= 3 else "")
 
 
 def printable(value: str) -> str:

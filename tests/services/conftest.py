@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from tests.conftest import Store
 from tests.offices import Bench
+from tests.postgres import Databases
+
+
+@pytest.fixture(scope="session")
+def shared_url(databases: Databases) -> Iterator[str]:
+    """A database that the tests of the services use one after the other: making one costs more than most of them."""
+    url = databases.create()
+    yield url
+    databases.drop(url)
+
+
+@pytest.fixture
+def postgres_url(databases: Databases, shared_url: str) -> str:
+    """The shared database, emptied."""
+    databases.empty(shared_url)
+    return shared_url
 
 
 @pytest.fixture

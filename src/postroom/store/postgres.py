@@ -12,7 +12,7 @@ import logging
 import random
 from collections.abc import AsyncIterator, Callable
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlencode
 
 import psycopg
 from psycopg import errors as pg
@@ -269,8 +269,9 @@ def _said(error: BaseException) -> str:
 
 
 def _split_pooler(url: str) -> tuple[str, bool]:
-    parts = urlsplit(url)
-    query = parse_qsl(parts.query, keep_blank_values=True)
-    pooled = ("pooler", "transaction") in query
-    kept = urlencode([pair for pair in query if pair[0] != "pooler"])
-    return urlunsplit(parts._replace(query=kept)), pooled
+    """The URL for the driver, and whether it says that a transaction-mode pooler stands between."""
+    bare, mark, query = url.partition("?")
+    pairs = parse_qsl(query, keep_blank_values=True)
+    pooled = ("pooler", "transaction") in pairs
+    kept = urlencode([pair for pair in pairs if pair[0] != "pooler"])
+    return (bare + mark + kept if kept else bare), pooled

@@ -1,0 +1,340 @@
+"""The waiting room: no wake-up is lost, the longest waiting is served first, and nothing is claimed for who has gone.
+
+Looking again after a time is put off beyond the test's end, so that only a wake-up can serve a waiter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from postroom.errors import Conflict, Invalid, NotFound, Unavailable
+from postroom.model import ClaimRequest, NewTodo, OutcomeItem, Principal, Todo, TodoChange, TodoState, Verb
+from postroom.services import waiting
+from postroom.store.engine import Operation, T
+from postroom.store.postgres import PostgresEngine
+from tests.conftest import Store
+from tests.offices import ADMIN, ANN, BOB, Bench, gather, titles
+from tests.processes import until
+
+WAIT = 30_000
+
+
+@pytest.fixture(autouse=True)
+def no_looking_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a wake-up serves a waiter."""
+    monkeypatch.setattr(waiting, "LOOK_AGAIN", 600.0)
+    monkeypatch.setattr(waiting, "LOOK_AGAIN_DEAF", 600.0)
+
+
+async def wait(
+    bench: Bench, who: Principal = ANN, *queues: str, wait_ms: int = WAIT, **more: Any
+) -> asyncio.Task[tuple[Todo, ...]]:
+    """A long-poll that has looked and sleeps."""
+    request = ClaimRequest(queues or ("inbox",), **more)
+    task = asyncio.create_task(bench.office.waiting.claim_next(who, request, wait_ms))
+    room = bench.office.waiting
+    before = {number for number, waiter in room._waiters.items() if not waiter.looking}
+    await until(
+        lambda: task.done() or {n for n, waiter in room._waiters.items() if not waiter.looking} - before, "it sleeps"
+    )
+    await until(lambda: task.done() or not room._rung.is_set(), "the dispatcher has looked")
+    return task
+
+
+async def served(task: asyncio.Task[tuple[Todo, ...]]) -> list[str]:
+    """The titles a long-poll is answered with, which must come well before its time is over."""
+    async with asyncio.timeout(WAIT / 2000):
+        return titles(await task)
+
+
+async def test_what_is_there_is_given_at_once_and_nothing_is_empty(bench: Bench) -> None:
+    # S18
+    await bench.create(title="there")
+    assert await served(await wait(bench)) == ["there"]
+    assert await bench.office.waiting.claim_next(ANN, ClaimRequest(("inbox",)), 1) == ()
+    assert await bench.office.waiting.claim_next(ANN, ClaimRequest(("inbox",)), 0) == ()
+    assert bench.office.waiting.waiting == 0
+
+
+async def test_a_wait_out_of_bounds_or_of_foreign_queues_is_refused(bench: Bench) -> None:
+    for wait_ms in (-1, 50_001):
+        with pytest.raises(Invalid) as caught:
+            await bench.office.waiting.claim_next(ANN, ClaimRequest(("inbox",)), wait_ms)
+        assert caught.value.field == "wait_s"
+    with pytest.raises(NotFound):
+        await bench.office.waiting.claim_next(Principal("eve", queues=("other",)), ClaimRequest(("inbox",)), WAIT)
+    assert bench.office.waiting.waiting == 0
+
+
+async def test_a_new_todo_reaches_who_waits(bench: Bench) -> None:
+    task = await wait(bench)
+    await bench.create(title="new")
+    assert await served(task) == ["new"]
+
+
+async def test_a_batch_reaches_as_many_as_wait(bench: Bench) -> None:
+    tasks = [await wait(bench, Principal(f"w{n}")) for n in range(5)]
+    await bench.office.todos.create_many(ADMIN, [NewTodo("inbox", str(n)) for n in range(5)])
+    assert [await served(task) for task in tasks] == [["0"], ["1"], ["2"], ["3"], ["4"]]
+
+
+class _Held:
+    """An engine that holds the answer of a claim back until it is let go: what comes between the look and the sleep."""
+
+    def __init__(self, engine: Store) -> None:
+        self._engine = engine
+        self.looked = asyncio.Event()
+        self.go = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    async def transact(self, operation: Operation[T], *, heavy: bool = False, one: bool = False) -> T:
+        answer = await self._engine.transact(operation, heavy=heavy, one=one)
+        self.looked.set()
+        await self.go.wait()
+        return answer
+
+
+async def test_a_todo_created_while_a_waiter_looks_is_not_missed(bench: Bench) -> None:
+    held = _Held(bench.store)
+    slow = Bench(held)  # type: ignore[arg-type]
+    task = asyncio.create_task(slow.office.waiting.claim_next(ANN, ClaimRequest(("inbox",)), WAIT))
+    await held.looked.wait()
+    made = await bench.create(title="between")
+    slow.office.wake.work([made.queue])
+    held.go.set()
+    assert await served(task) == ["between"]
+    await slow.office.waiting.close()
+
+
+async def test_many_creations_meet_many_waits_and_none_is_lost(bench: Bench) -> None:
+    async def consume(name: str) -> int:
+        got = 0
+        while got < 25:
+            todos = await bench.office.waiting.claim_next(Principal(name), ClaimRequest(("inbox",)), WAIT)
+            assert todos
+            got += len(todos)
+        return got
+
+    async def produce() -> None:
+        for number in range(50):
+            await bench.create(title=str(number))
+            if number % 3 == 0:
+                await asyncio.sleep(0)
+
+    async with asyncio.timeout(WAIT / 1000):
+        answers = await gather(*[consume(f"w{n}") for n in range(4)], produce(), produce())
+    assert answers[:4] == [25] * 4, answers
+
+
+async def test_the_longest_waiting_is_served_first(bench: Bench) -> None:
+    tasks = [await wait(bench, Principal(f"w{n}")) for n in range(4)]
+    for number in range(4):
+        await bench.create(title=str(number))
+        assert await served(tasks[number]) == [str(number)]
+        assert [task.done() for task in tasks] == [n <= number for n in range(4)]
+
+
+async def test_who_waits_for_several_queues_is_woken_by_each(bench: Bench) -> None:
+    for queue in ("a", "b", "c"):
+        task = await wait(bench, ANN, "a", "b", "c")
+        await bench.create(queue, title=queue)
+        assert await served(task) == [queue]
+    everything = asyncio.create_task(bench.office.waiting.claim_next(ANN, ClaimRequest(), WAIT))
+    await until(lambda: bench.office.waiting.waiting == 1, "it waits")
+    await bench.create("brand/new", title="brand")
+    assert await served(everything) == ["brand"]
+
+
+async def test_assigned_work_reaches_its_assignee_past_longer_waiters(bench: Bench) -> None:
+    # S6
+    first = await wait(bench, ANN)
+    second = await wait(bench, BOB)
+    third = await wait(bench, BOB, worker="w2")
+    await bench.create(title="for w2", assignee="bob/w2")
+    assert await served(third) == ["for w2"]
+    await bench.create(title="for bob", assignee="bob")
+    assert await served(second) == ["for bob"]
+    assert not first.done()
+    await bench.create(title="for anybody")
+    assert await served(first) == ["for anybody"]
+
+
+async def test_reassigned_work_reaches_its_new_assignee(bench: Bench) -> None:
+    todo = await bench.create(title="moved", assignee="ann")
+    task = await wait(bench, BOB)
+    await bench.office.todos.update(ADMIN, todo.id, TodoChange(assignee="bob", assignee_given=True))
+    assert await served(task) == ["moved"]
+
+
+# What comes with time: no sweep runs here, the room's own alarm rings.
+
+
+async def test_a_delayed_todo_reaches_who_waits_when_it_comes_due(bench: Bench) -> None:
+    task = await wait(bench)
+    await bench.create(title="delayed", delay_ms=150)
+    assert await served(task) == ["delayed"]
+
+
+async def test_a_parked_todo_reaches_who_waits_when_it_comes_due(bench: Bench) -> None:
+    # S10
+    held = await bench.claimed(title="parked")
+    task = await wait(bench, BOB)
+    await bench.fail(ANN, held, retry_in_ms=150)
+    assert await served(task) == ["parked"]
+    (again,) = task.result()
+    task = await wait(bench, ANN)
+    await bench.fail(BOB, again, retry_in_ms=0)
+    assert await served(task) == ["parked"]
+
+
+async def test_a_lapsed_lease_reaches_who_waits(bench: Bench) -> None:
+    # S10 # S11
+    todo = await bench.create(title="lapsed")
+    await bench.office.claims.claim(ANN, todo.id, 1_000, None, None)
+    bench.move(850)
+    assert await served(await wait(bench, BOB)) == ["lapsed"]
+
+
+async def test_due_work_of_one_assignee_reaches_it_past_longer_waiters(bench: Bench) -> None:
+    first = await wait(bench, ANN)
+    second = await wait(bench, BOB)
+    await bench.create(title="bob's", assignee="bob", delay_ms=100)
+    assert await served(second) == ["bob's"]
+    first.cancel()
+    await gather(first)
+
+
+async def test_the_room_does_not_spin_over_due_work_that_nobody_may_take(bench: Bench) -> None:
+    await bench.create(assignee="carol", delay_ms=1)
+    bench.move(60_000)
+    looks = 0
+    take = bench.office.claims.take
+
+    async def counted(*args: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        return await take(*args)
+
+    bench.office.claims.take = counted  # type: ignore[method-assign]
+    assert await bench.office.waiting.claim_next(ANN, ClaimRequest(("inbox",)), 1_000) == ()
+    assert looks <= 12
+
+
+# What frees a place or opens a queue.
+
+
+@pytest.mark.parametrize("how", ["complete", "fail", "release", "cancel", "batch", "fused", "reap", "raise"])
+async def test_a_freed_place_wakes(bench: Bench, how: str) -> None:
+    await bench.office.queues.put(ADMIN, "inbox", {"max_in_flight": 1})
+    held = await bench.claimed(title="first")
+    await bench.create(title="second")
+    task = await wait(bench, BOB)
+    item = OutcomeItem(held.id, Verb.COMPLETE, held.lease_id)
+    match how:
+        case "complete":
+            await bench.complete(ANN, held)
+        case "fail":
+            await bench.fail(ANN, held)
+        case "release":
+            await bench.office.todos.update(ADMIN, (await _pending(bench)).id, TodoChange(priority=5))
+            await bench.release(ANN, held)
+        case "cancel":
+            await bench.office.todos.cancel(ADMIN, held.id)
+        case "batch":
+            await bench.office.endings.end_many(ANN, [item])
+        case "fused":
+            await bench.office.claims.end_and_claim(ANN, [item], ClaimRequest(("elsewhere",)))
+        case "reap":
+            bench.move(300_001)
+            await bench.office.sweep.once()
+        case "raise":
+            await bench.office.queues.put(ADMIN, "inbox", {"max_in_flight": 2})
+    expected = ["first"] if how == "reap" else ["second"]
+    assert await served(task) == expected
+
+
+async def _pending(bench: Bench) -> Todo:
+    rows = await bench.rows("select id from todos where state = 'pending'")
+    return await bench.get(rows[0][0])
+
+
+async def test_a_resumed_queue_wakes(bench: Bench) -> None:
+    await bench.create(title="held up")
+    await bench.office.queues.pause(ADMIN, "inbox", paused=True)
+    task = await wait(bench)
+    await bench.office.queues.pause(ADMIN, "inbox", paused=False)
+    assert await served(task) == ["held up"]
+
+
+async def test_released_retried_and_revoked_work_wakes(bench: Bench) -> None:
+    held = await bench.claimed()
+    task = await wait(bench, BOB)
+    await bench.release(ANN, held)
+    assert await served(task) == ["work"]
+    (held,) = task.result()
+    dead = await bench.fail(BOB, held, retry=False)
+    task = await wait(bench, ANN)
+    await bench.office.todos.retry(ADMIN, dead.id)
+    assert await served(task) == ["work"]
+    task = await wait(bench, BOB)
+    await bench.office.tokens.create(ADMIN, "ann")
+    await bench.office.tokens.revoke(ADMIN, "ann")
+    assert await served(task) == ["work"]
+
+
+# Who goes away.
+
+
+async def test_a_cancelled_waiter_takes_nothing_with_it(bench: Bench) -> None:
+    task = await wait(bench, ANN)
+    task.cancel()
+    await gather(task)
+    assert bench.office.waiting.waiting == 0
+    await bench.create(title="kept")
+    assert titles(await bench.claim(BOB)) == ["kept"]
+
+
+async def test_what_was_claimed_for_who_has_just_gone_is_given_back(bench: Bench) -> None:
+    task = await wait(bench, ANN)
+    waiter = next(iter(bench.office.waiting._waiters.values()))
+    made = await bench.create(title="given back")
+    # Served by the dispatcher, and cancelled before its own turn comes.
+    await _before_its_turn(waiter)
+    task.cancel()
+    answers = await gather(task)
+    assert isinstance(answers[0], asyncio.CancelledError)
+
+    async def free() -> bool:
+        return (await bench.get(made)).state is TodoState.PENDING
+
+    await until(free, "the claim is given back")
+    assert (await bench.get(made)).attempt == 0
+    assert titles(await bench.claim(BOB)) == ["given back"]
+
+
+async def _before_its_turn(waiter: Any) -> None:
+    """Come back in the very turn of the loop in which the waiter's answer was set, before the waiter runs."""
+    caught = asyncio.get_running_loop().create_future()
+    waiter.future._callbacks.insert(0, (lambda _: None, None)) if False else None
+    set_result = waiter.future.set_result
+
+    class _Spy:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(waiter_future, name)
+
+        def set_result(self, value: Any) -> None:
+            set_result(value)
+            caught.set_result(None)
+
+        def __await__(self) -> Any:
+            return waiter_future.__await__()
+
+    waiter_future = waiter.future
+    waiter.future = _Spy()
+    await caught
