@@ -108,20 +108,18 @@ class SqliteFloor:
         return count / (time.perf_counter() - started)
 
     def _claim(self, size: int, queues: Sequence[str]) -> list[Any]:
-        found = self.run(
-            "claim_candidates",
-            queues=json.dumps(list(queues)),
-            owner="bench",
-            name="bench",
-            window=size,
-            due_window=size + SPARE,
-            most=size,
-        )
+        self.run("claim_barriers", queues=json.dumps(list(queues)))
+        found: list[Any] = []
+        for queue in queues:
+            found += self.run(
+                "claim_candidates", queue=queue, owner="bench", name="bench", window=size, due_window=size + SPARE
+            )
+        found.sort(key=lambda row: (-row[2], row[3], row[4]))
         if not found:
             return []
         return self.run(
             "claim_take",
-            ids=json.dumps([row[0] for row in found]),
+            ids=json.dumps([row[0] for row in found[:size]]),
             owner="bench",
             new_lease=self._ids.new(Prefix.LEASE),
             claim_key=None,

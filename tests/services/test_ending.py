@@ -394,3 +394,15 @@ async def test_many_endings_and_a_claim(bench: Bench) -> None:
     results, todos = await bench.office.claims.end_and_claim(ANN, items, ClaimRequest(("inbox",), limit=3))
     assert [result.state for result in results] == [TodoState.DONE, TodoState.FAILED, TodoState.PENDING]
     assert titles(todos) == ["2", "3", "4"]
+
+
+async def test_a_late_holder_completes_and_does_not_claim_the_same_todo_again(bench: Bench) -> None:
+    # S22
+    held = await bench.claimed(title="late")
+    other = await bench.create(title="other")
+    bench.move(300_001)
+    item = OutcomeItem(held.id, Verb.COMPLETE, held.lease_id)
+    results, todos = await bench.office.claims.end_and_claim(ANN, [item], ClaimRequest(("inbox",), limit=5))
+    assert (results[0].state, results[0].error) == (TodoState.DONE, None)
+    assert [todo.id for todo in todos] == [other.id]
+    assert (await bench.get(held)).state is TodoState.DONE

@@ -40,7 +40,7 @@ async def test_retry_gives_a_failed_todo_its_attempts_anew(bench: Bench) -> None
 async def test_only_a_failed_todo_is_retried(bench: Bench) -> None:
     # S12 # S26
     pending = await bench.create()
-    for prepare in (lambda: bench.claim(), lambda: bench.office.endings.complete(ANN, pending.id, None, None)):
+    for prepare in (bench.claim, lambda: bench.office.endings.complete(ANN, pending.id, None, None)):
         with pytest.raises(Conflict):
             await bench.office.todos.retry(ADMIN, pending.id)
         await prepare()
@@ -204,8 +204,8 @@ async def test_admins_and_the_creator_steer_and_nobody_else(bench: Bench) -> Non
     steer = bench.office.todos
     for verb in (
         lambda who, id_: steer.update(who, id_, TodoChange(priority=1)),
-        lambda who, id_: steer.cancel(who, id_),
-        lambda who, id_: steer.retry(who, id_),
+        steer.cancel,
+        steer.retry,
     ):
         with pytest.raises(Forbidden):
             await verb(BOB, todo.id)

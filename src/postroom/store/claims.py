@@ -66,27 +66,32 @@ class ClaimTable:
 
     async def _take_here(self, tx: Tx, ask: ClaimAsk, rooms: Mapping[str, int] | None) -> Taken:
         """SQLite's way: read the candidates and take them, alone in the writer's transaction."""
-        if rooms is None and await tx.rows("caps_lock", queues=list(ask.queues)):
-            return Taken((), capped=True)
-        candidates = await tx.rows(
-            "claim_candidates",
-            queues=[queue for queue in ask.queues if rooms is None or rooms.get(queue, 1) > 0],
-            owner=ask.owner,
-            name=ask.name,
-            window=ask.limit,
-            due_window=ask.limit + SPARE,
-            most=ask.limit if not rooms else ask.limit * len(ask.queues),
-        )
-        left = dict(rooms or {})
-        ids: list[str] = []
-        lapsed = False
-        for id_, state, queue in candidates:
-            if left.get(queue, 1) <= 0 or len(ids) == ask.limit:
+        paused: set[str] = set()
+        for name, stopped, cap in await tx.rows("claim_barriers", queues=list(ask.queues)):
+            if cap is not None and rooms is None:
+                return Taken((), capped=True)
+            if stopped:
+                paused.add(name)
+        candidates: list[tuple[int, int, int, str, str, str]] = []
+        for queue in ask.queues:
+            room = ask.limit if rooms is None else min(ask.limit, rooms.get(queue, ask.limit))
+            if queue in paused or room <= 0:
                 continue
-            if queue in left:
-                left[queue] -= 1
-            ids.append(id_)
-            lapsed = lapsed or state == "claimed"
+            found = await tx.rows(
+                "claim_candidates",
+                queue=queue,
+                owner=ask.owner,
+                name=ask.name,
+                by_name=1 if ask.name != ask.owner else None,
+                window=ask.limit,
+                due_window=ask.limit + SPARE,
+            )
+            inside = sorted((-priority, made, seq, id_, state, queue) for id_, state, priority, made, seq in found)
+            candidates += inside[:room]
+        candidates.sort()
+        chosen = candidates[: ask.limit]
+        ids = [id_ for _, _, _, id_, _, _ in chosen]
+        lapsed = any(state == "claimed" for _, _, _, _, state, _ in chosen)
         if not ids:
             return Taken(())
         if lapsed:

@@ -33,13 +33,14 @@ QUICK_COMMIT = 0.0015
 BUSY_SECONDS = 5.0
 
 _UNIQUE = {apsw.SQLITE_CONSTRAINT_UNIQUE, apsw.SQLITE_CONSTRAINT_PRIMARYKEY}
+_NONE: frozenset[str] = frozenset()
 _FATAL = (apsw.FullError, apsw.IOError, apsw.CantOpenError, apsw.CorruptError, apsw.NotADBError, apsw.ReadOnlyError)
 
 
 @dataclass(slots=True)
 class _Entry(Generic[T]):
     operation: Operation[T]
-    future: asyncio.Future[T]
+    future: asyncio.Future[T] | None
     heavy: bool
     single: bool
     error: BaseException | None = None
@@ -78,6 +79,8 @@ class SqliteEngine:
         self._scanner: apsw.Connection | None = None
         self._waiting: deque[_Entry[Any]] = deque()
         self._flushing = False
+        self._alone = True
+        self._last_group = 0
         self._commit_mean = 0.0
         self._busy_seconds = BUSY_SECONDS
         self._write_thread = ThreadPoolExecutor(1, "postroom-sqlite-write")
@@ -157,12 +160,13 @@ class SqliteEngine:
     def run(self, connection: apsw.Connection, name: str, params: dict[str, object], now: int) -> list[Row]:
         """Run every step of a named statement on a connection and give the last one's rows."""
         optional = self._statements.optional(name)
-        given = frozenset(key for key in optional if params.get(key) is not None) if optional else frozenset()
+        given = frozenset([key for key in optional if params.get(key) is not None]) if optional else _NONE
         statement = self._statements.get(name, given)
-        for key, value in params.items():
-            if isinstance(value, list | tuple):
-                params[key] = json.dumps(value)
+        for key in statement.lists:
+            params[key] = json.dumps(params[key])
         params["now"] = now
+        if len(statement.steps) == 1:
+            return connection.execute(statement.steps[0], params).fetchall()
         rows: list[Row] = []
         for step in statement.steps:
             rows = connection.execute(step, params).fetchall()
@@ -182,27 +186,49 @@ class SqliteEngine:
 
     async def write(self, name: str, /, **params: object) -> list[Row]:
         """Run one statement in the next group."""
-        single = len(self._statements.get(name).steps) == 1
 
         async def operation(tx: Tx) -> list[Row]:
             return await tx.rows(name, **params)
 
-        return await self._submit(operation, heavy=False, single=single)
+        return await self._submit(operation, heavy=False, single=len(self._statements.get(name).steps) == 1)
 
     async def transact(self, operation: Operation[T], *, heavy: bool = False, one: bool = False) -> T:
         """Run an operation in the next group, in a savepoint of its own."""
         return await self._submit(operation, heavy=heavy, single=False)
 
-    def _submit(self, operation: Operation[T], *, heavy: bool, single: bool) -> asyncio.Future[T]:
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
+    async def _submit(self, operation: Operation[T], *, heavy: bool, single: bool) -> T:
         if self._closed:
             raise Unavailable("the store is closed")
-        self._waiting.append(_Entry(operation, future, heavy, single))
+        loop = asyncio.get_running_loop()
+        entry: _Entry[T] = _Entry(operation, None, heavy, single)
+        if self._alone and not self._flushing and not heavy and self._quick() and self._run_alone(entry):
+            # Once a turn at the most: a second write in this turn shows that others want to write as well.
+            self._alone = False
+            loop.call_soon(self._turn_over)
+            if entry.error is not None:
+                raise entry.error
+            answer: T = entry.answer
+            return answer
+        entry.future = loop.create_future()
+        self._waiting.append(entry)
         if not self._flushing:
             self._flushing = True
             loop.call_soon(self._flush, loop)
-        return future
+        return await entry.future
+
+    def _turn_over(self) -> None:
+        self._alone = self._last_group <= 1
+
+    def _quick(self) -> bool:
+        return self._writer is not None and self._commit_mean < QUICK_COMMIT
+
+    def _run_alone(self, entry: _Entry[Any]) -> bool:
+        """A lone writer's operation, committed at once; False when another process holds the file."""
+        try:
+            self._run_group([entry], busy_seconds=0.0)
+        except apsw.BusyError:
+            return False
+        return True
 
     # Groups.
 
@@ -210,12 +236,16 @@ class SqliteEngine:
         group: list[_Entry[Any]] = []
         while self._waiting and len(group) < MAX_GROUP:
             entry = self._waiting.popleft()
-            if not entry.future.done():  # Its caller may have gone before anything was done for it.
+            if (
+                entry.future is None or not entry.future.done()
+            ):  # Its caller may have gone before anything was done for it.
                 group.append(entry)
         if not group:
             self._answer(loop, group, [])
             return
-        if self._writer is not None and self._commit_mean < QUICK_COMMIT and not any(entry.heavy for entry in group):
+        self._last_group = len(group)
+        self._alone = len(group) == 1
+        if self._quick() and not any(entry.heavy for entry in group):
             try:
                 left = self._run_group(group, busy_seconds=0.0)
             except apsw.BusyError:
@@ -238,7 +268,7 @@ class SqliteEngine:
     def _answer(self, loop: asyncio.AbstractEventLoop, group: list[_Entry[Any]], left: list[_Entry[Any]]) -> None:
         self._waiting.extendleft(reversed(left))
         for entry in group[: len(group) - len(left)]:
-            if entry.future.done():
+            if entry.future is None or entry.future.done():
                 continue
             if entry.error is not None:
                 entry.future.set_exception(entry.error)

@@ -27,6 +27,7 @@ _HEADER = re.compile(r"-- (name|fragment): (\w+)(?: \[(\w+)\])?( slow)?\s*$")
 _MARK = re.compile(r"\{(\w+)(?::([^}]*))?\}")
 _PARAM = re.compile(r"(?<![:\w]):([a-z_]+)")
 _OPTIONAL = re.compile(r"^\s*\[(\w+)\] ?(.*)$")
+_LISTS = re.compile(r"json_each\(:(\w+)\)")
 _STEP_END = re.compile(r";\s*$", re.MULTILINE)
 
 _BUILT_IN = {
@@ -54,11 +55,8 @@ class Statement:
     name: str
     steps: tuple[str, ...]
     slow: bool
-    optional: frozenset[str]
-
-    def lists(self) -> frozenset[str]:
-        """The parameters that are given as lists."""
-        return frozenset(re.findall(r"json_each\(:(\w+)\)", " ".join(self.steps)))
+    lists: tuple[str, ...] = ()
+    """The parameters that are read with json_each: lists, given as JSON text."""
 
 
 class Statements:
@@ -111,7 +109,7 @@ class Statements:
         steps = tuple(part.strip() for part in _STEP_END.split(text) if part.strip())
         if self.dialect is Dialect.POSTGRES:
             steps = tuple(_PARAM.sub(r"%(\1)s", step.replace("%", "%%")) for step in steps)
-        return Statement(name, steps, slow, self._optional[name])
+        return Statement(name, steps, slow, tuple(sorted(set(_LISTS.findall(text)))))
 
     def _fill(self, name: str, mark: re.Match[str]) -> str:
         fragment = self._fragments.get(mark.group(1))

@@ -3,6 +3,9 @@
 -- fragment: arm
 select id, queue, priority, created_at, seq from todos where queue = $1 and attempt < max_attempts
 
+-- fragment: arm_here [sqlite]
+select id, state, priority, created_at, seq from todos where queue = :queue and attempt < max_attempts
+
 -- fragment: mine
 (assignee is null or assignee = :owner or assignee = :name)
 
@@ -21,12 +24,13 @@ attempt < max_attempts and {mine} and (
 -- refused inside UNION, and locking each queue's head first would give another claimer a false empty. `rooms` says how
 -- many a capped queue may still hand out (null: any); without them a capped queue makes the statement claim nothing,
 -- and the third column of its answer says so. The first column counts the candidates, so that a claimer knows an
--- empty answer that rests on rows others had locked. SQLite has neither LATERAL nor data-changing WITH.
+-- empty answer that rests on rows others had locked; $1 is one more condition. SQLite has neither LATERAL nor
+-- data-changing WITH.
 -- fragment: claim_ctes [postgres]
 asked as (
   select q.name, q.room from unnest(cast(:queues as text[]), cast(:rooms as bigint[])) as q(name, room)
   where not exists (select 1 from queues s where s.name = q.name and s.paused)
-    and (q.room is null or q.room > 0)
+    and (q.room is null or q.room > 0) and $1
     and (:capped or not exists (select 1 from queues s where s.name = any(cast(:queues as text[])) and s.max_in_flight is not null))
 ), candidates as materialized (
   select c.*, row_number() over (partition by c.queue order by c.priority desc, c.created_at, c.seq) as place, q.room
@@ -76,10 +80,11 @@ select (select count(*) from candidates),
 from (values (1)) one(n) left join taken on true
 
 -- name: todo_claim [postgres]
-with {claim_ctes}
+with {claim_ctes:true}
 {taken}
 
--- One round trip for a worker's whole step: end one attempt and take the next.
+-- One round trip for a worker's whole step: end one attempt and take the next. The claim waits for the ending, or else
+-- it may take the very todo that is being ended, when its lease has lapsed.
 -- name: todo_complete_claim [postgres]
 with completed as (
   update todos set state = 'done', result = :result, lease_expires_at = null, claim_key = null, error = null,
@@ -87,29 +92,27 @@ with completed as (
   where id = :id and state = 'claimed' and lease_id = :lease_id
     and (owner = :ended_by or substr(owner, 1, length(cast(:ended_by as text)) + 1) = cast(:ended_by as text) || '/')
   returning queue
-), {claim_ctes}
+), {claim_ctes:(select count(*) from completed) >= 0}
 select (select queue from completed), answer.* from ({taken}) answer
 
+-- SQLite reads one queue a call: a seek an arm is cheap where there is no round trip, and a query over all queues at
+-- once would have to carry each queue's rows through JSON.
 -- name: claim_candidates [sqlite]
-select t.id, t.state, t.queue from json_each(:queues) q, json_each((
-  select json_group_array(seq) from (
-    select * from ({arm:q.value} and state = 'pending' and available_at is null and assignee is null order by {claim_order} limit :window)
-    union all
-    select * from ({arm:q.value} and state = 'pending' and available_at is null and assignee = :owner order by {claim_order} limit :window)
-    union all
-    select * from ({arm:q.value} and state = 'pending' and available_at is null and assignee = :name and :name <> :owner order by {claim_order} limit :window)
-    union all
-    select * from ({arm:q.value} and state = 'pending' and available_at <= :now and {mine} order by available_at limit :due_window)
-    union all
-    select * from ({arm:q.value} and state = 'failed' and next_retry_at <= :now and {mine} order by next_retry_at limit :due_window)
-    union all
-    select * from ({arm:q.value} and state = 'claimed' and lease_expires_at <= :now and {mine} order by lease_expires_at limit :due_window)
-    order by {claim_order} limit :window
-  ))) c
-join todos t on t.seq = c.value
-where not exists (select 1 from queues s where s.name = q.value and s.paused)
-order by t.priority desc, t.created_at, t.seq
-limit :most
+select * from ({arm_here} and state = 'pending' and available_at is null and assignee is null order by {claim_order} limit :window)
+union all
+select * from ({arm_here} and state = 'pending' and available_at is null and assignee = :owner order by {claim_order} limit :window)
+[by_name] union all
+[by_name] select * from ({arm_here} and state = 'pending' and available_at is null and assignee = :name order by {claim_order} limit :window)
+union all
+select * from ({arm_here} and state = 'pending' and available_at <= :now and {mine} order by available_at limit :due_window)
+union all
+select * from ({arm_here} and state = 'failed' and next_retry_at <= :now and {mine} order by next_retry_at limit :due_window)
+union all
+select * from ({arm_here} and state = 'claimed' and lease_expires_at <= :now and {mine} order by lease_expires_at limit :due_window)
+
+-- The queues that are not simply open: paused, or with a cap.
+-- name: claim_barriers [sqlite]
+select name, paused, max_in_flight from queues where name {among:queues} and (paused or max_in_flight is not null)
 
 -- name: claim_lapsed [sqlite]
 insert into attempts (todo_id, lease_id, owner, claimed_at, ended_at, outcome)
