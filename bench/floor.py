@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -183,56 +183,43 @@ class PostgresFloor:
         self._texts = Statements(Dialect.POSTGRES)
 
     async def _connect(self) -> psycopg.AsyncConnection[Any]:
-        return await psycopg.AsyncConnection.connect(self._url, autocommit=True, prepare_threshold=2, options=SESSION)
+        return await psycopg.AsyncConnection.connect(
+            self._url, autocommit=True, prepare_threshold=2, options=SESSION, cursor_factory=psycopg.AsyncRawCursor
+        )
 
-    def text(self, name: str, *given: str) -> bytes:
-        """The text of a named statement."""
-        (step,) = self._texts.get(name, frozenset(given)).steps
-        return step.encode()
+    def _text(self, name: str, *given: str) -> tuple[bytes, tuple[str, ...]]:
+        """The text of a named statement and its parameters in the order of their numbers."""
+        statement = self._texts.get(name, frozenset(given))
+        return statement.steps[0].encode(), statement.params
 
     async def create_single(self, count: int) -> float:
         """One todo a commit."""
-        text = self.text("todo_insert")
-        todos = [new_todo(self._ids) | {"skew": 0} for _ in range(count)]
+        text, names = self._text("todo_insert")
+        rows = [new_todo(self._ids) | {"skew": 0} for _ in range(count)]
+        bound = [[row[name] for name in names] for row in rows]
         async with await self._connect() as connection:
             started = time.perf_counter()
-            for todo in todos:
-                await (await connection.execute(text, todo)).fetchall()
+            for values in bound:
+                await (await connection.execute(text, values)).fetchall()
             return count / (time.perf_counter() - started)
 
     async def create_batch(self, count: int, size: int) -> float:
         """`size` todos a statement."""
-        text = self.text("todo_insert_many")
-        batches = []
+        text, names = self._text("todo_insert_many")
+        fixed = {"created_by": "bench", "skew": 0}
+        bound = []
         for _ in range(0, count, size):
-            todos = [new_todo(self._ids) for _ in range(size)]
-            batches.append(
-                {
-                    "ids": [todo["id"] for todo in todos],
-                    "queues": [todo["queue"] for todo in todos],
-                    "sources": [todo["source"] for todo in todos],
-                    "kinds": [todo["kind"] for todo in todos],
-                    "titles": [todo["title"] for todo in todos],
-                    "event_ids": [None] * size,
-                    "keys": [None] * size,
-                    "assignees": [None] * size,
-                    "attempts": [None] * size,
-                    "priorities": [0] * size,
-                    "availables": [None] * size,
-                    "delays": [None] * size,
-                    "payloads": [todo["payload"] for todo in todos],
-                    "created_by": "bench",
-                    "skew": 0,
-                }
-            )
+            items = [new_todo(self._ids) for _ in range(size)]
+            values = fixed | {"items": json.dumps(items)}
+            bound.append([values[name] for name in names])
         async with await self._connect() as connection:
             started = time.perf_counter()
-            for batch in batches:
+            for batch in bound:
                 await (await connection.execute(text, batch)).fetchall()
             return count / (time.perf_counter() - started)
 
-    def _ask(self, size: int, queues: Sequence[str]) -> Mapping[str, Any]:
-        return {
+    def _ask(self, size: int, queues: Sequence[str], names: Sequence[str]) -> list[Any]:
+        values = {
             "queues": list(queues),
             "rooms": [None] * len(queues),
             "capped": False,
@@ -245,61 +232,53 @@ class PostgresFloor:
             "claim_key": None,
             "skew": 0,
         }
+        return [values[name] for name in names]
 
     async def drain_single(self, count: int) -> float:
         """Claim one and complete it, each a statement and a commit of its own."""
-        claim, complete = self.text("todo_claim"), self.text("todo_complete", "lease_id")
+        claim, asked = self._text("todo_claim")
+        complete, held = self._text("todo_complete", "lease_id")
         async with await self._connect() as connection:
             started = time.perf_counter()
             for _ in range(count):
-                (row,) = await (await connection.execute(claim, self._ask(1, [QUEUE]))).fetchall()
-                held = {"id": row[3], "owner": "bench", "lease_id": row[13], "result": "1", "skew": 0}
-                await (await connection.execute(complete, held)).fetchall()
+                (row,) = await (await connection.execute(claim, self._ask(1, [QUEUE], asked))).fetchall()
+                values = {"id": row[3], "owner": "bench", "lease_id": row[13], "result": "1", "skew": 0}
+                await (await connection.execute(complete, [values[name] for name in held])).fetchall()
             return count / (time.perf_counter() - started)
 
     async def drain_batched(self, count: int, size: int, queues: Sequence[str] = (QUEUE,), width: int = 2) -> float:
         """Claim `size`, complete them in one statement, on `width` connections side by side."""
-        claim, end = self.text("todo_claim"), self.text("todo_end_many", "brief")
-        left = [count]
+        claim, asked = self._text("todo_claim")
+        end, ended = self._text("todo_complete_many")
+        left, done = [count], [0]
 
         async def one(connection: psycopg.AsyncConnection[Any]) -> None:
             while left[0] > 0:
                 left[0] -= size
-                rows = await (await connection.execute(claim, self._ask(size, queues))).fetchall()
+                rows = await (await connection.execute(claim, self._ask(size, queues, asked))).fetchall()
                 rows = [row for row in rows if row[3] is not None]
                 if not rows:
                     return
-                number = len(rows)
-                ended = {
-                    "owner": "bench",
-                    "ids": [row[3] for row in rows],
-                    "leases": [row[13] for row in rows],
-                    "verbs": ["complete"] * number,
-                    "results": ["1"] * number,
-                    "notes": [None] * number,
-                    "retries": [True] * number,
-                    "delays": [None] * number,
-                    "jitters": [0.0] * number,
-                    "skew": 0,
-                }
-                await (await connection.execute(end, ended)).fetchall()
+                items = json.dumps([{"id": row[3], "lease_id": row[13], "result": "1"} for row in rows])
+                values = {"owner": "bench", "items": items, "skew": 0}
+                done[0] += len(await (await connection.execute(end, [values[name] for name in ended])).fetchall())
 
         connections = [await self._connect() for _ in range(width)]
         started = time.perf_counter()
         await asyncio.gather(*(one(connection) for connection in connections))
-        rate = count / (time.perf_counter() - started)
+        rate = done[0] / (time.perf_counter() - started)
         for connection in connections:
             await connection.close()
         return rate
 
     async def claim_rate(self, count: int, size: int, queues: Sequence[str] = (QUEUE,)) -> float:
         """Claims alone, `size` a statement."""
-        claim = self.text("todo_claim")
+        claim, asked = self._text("todo_claim")
         done = 0
         async with await self._connect() as connection:
             started = time.perf_counter()
             while done < count:
-                rows = await (await connection.execute(claim, self._ask(size, queues))).fetchall()
+                rows = await (await connection.execute(claim, self._ask(size, queues, asked))).fetchall()
                 done += sum(1 for row in rows if row[3] is not None)
             return done / (time.perf_counter() - started)
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from postroom.errors import Misconfigured
+from postroom.errors import Invalid, Misconfigured
+from postroom.lifecycle import check_settings
+from postroom.model import QueueSettings
 
 DEFAULT_PORT = 7373
 
@@ -27,7 +29,9 @@ _QUEUE = {
     "keep_dead_s": "keep_dead_ms",
     "paused": "paused",
 }
+_WHOLE = {"max_attempts", "max_in_flight"}
 _LOOPBACK = {"127.0.0.1", "::1", "localhost"}
+_HEADER = re.compile(r"^\s*\[+\s*([^\[\]]+?)\s*\]+\s*(?:#.*)?$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +120,9 @@ def load_settings(
             raise wrong(key, f"one of {', '.join(sorted(_TOP | _TABLES))}")
 
     def chosen(key: str, kind: type, default: Any, variable: str | None, flag: Any) -> Any:
+        # What is malformed is told even where a flag or the environment wins over it.
+        if key in table and type(table[key]) is not kind:
+            raise wrong(key, {str: "text", int: "a whole number", bool: "true or false"}[kind])
         if flag is not None:
             origins[key] = "flag"
             return flag
@@ -128,8 +135,6 @@ def load_settings(
                 value = int(value)
             return value
         if key in table:
-            if type(table[key]) is not kind:
-                raise wrong(key, {str: "text", int: "a whole number", bool: "true or false"}[kind])
             origins[key] = str(file)
             return table[key]
         return default
@@ -170,11 +175,11 @@ def load_settings(
     )
 
 
-def place_of(settings: Settings, key: str, value: str | None = None) -> str:
-    """`file:line` of a key of the settings' file, to name it in an error; `value` narrows it to the line that has it."""
+def place_of(settings: Settings, key: str) -> str:
+    """`file:line` of a key of the settings' file, to name it in an error; `source[1].name` is in the second source."""
     if settings.file is None:
         return "the settings"
-    return _place(settings.file, settings.file.read_text("utf-8", "replace"), key, value)
+    return _place(settings.file, settings.file.read_text("utf-8", "replace"), key)
 
 
 def _find_file(given: str | None, folder: Path) -> Path | None:
@@ -205,14 +210,42 @@ def _read_file(file: Path | None) -> tuple[str, dict[str, Any]]:
         raise Misconfigured(f"{file}{line}: not TOML: {error}", field="config") from None
 
 
-def _place(file: Path | None, text: str, key: str, value: str | None = None) -> str:
-    last = re.escape(key.rsplit(".", 1)[-1])
-    pattern = re.compile(rf"^\s*(\[+\s*)?([\w.\"-]+\.)?\"?{last}\"?\s*(=|\])")
-    anywhere = re.compile(rf"(^|[\s\[.,{{])\"?{last}\"?\s*=")
-    for number, line in enumerate(text.splitlines(), 1):
-        if (pattern.match(line) or anywhere.search(line)) and (value is None or value in line):
-            return f"{file}:{number}"
-    return str(file) if file is not None else "the settings"
+def _place(file: Path | None, text: str, key: str) -> str:
+    line = _line(text.splitlines(), key)
+    return f"{file or 'the settings'}" if line is None else f"{file}:{line}"
+
+
+def _line(lines: Sequence[str], key: str) -> int | None:
+    """The line of a dotted key: in its table where that has a header of its own, else wherever it first stands."""
+    table, _, last = key.rpartition(".")
+    name = rf"\"?{re.escape(last)}\"?"
+    assigned = re.compile(rf"(^|[\s\[.,{{]){name}\s*=")
+    begin = _header(lines, table)
+    if begin is not None:
+        for number in range(begin, len(lines)):
+            if _HEADER.match(lines[number]):
+                break
+            if assigned.search(lines[number]):
+                return number + 1
+        return begin
+    headed = re.compile(rf"^\s*\[+\s*([\w.\"-]+\.)?{name}\s*\]")
+    for number, line in enumerate(lines, 1):
+        if headed.search(line) or assigned.search(line):
+            return number
+    return None
+
+
+def _header(lines: Sequence[str], table: str) -> int | None:
+    """The line of a table's header; `source[1]` is the second of its name."""
+    name, _, index = table.removesuffix("]").partition("[")
+    left = int(index or 0)
+    for number, line in enumerate(lines, 1):
+        found = _HEADER.match(line)
+        if found and re.sub(r"[\s\"']", "", found.group(1)) == re.sub(r"\s", "", name):
+            if not left:
+                return number
+            left -= 1
+    return None
 
 
 def _hosts(table: Mapping[str, Any], wrong: Any) -> tuple[str, ...]:
@@ -251,10 +284,17 @@ def _queues(table: Mapping[str, Any], wrong: Any) -> dict[str, dict[str, Any]]:
                 if not isinstance(value, bool):
                     raise wrong(f"queue.{name}.{key}", "true or false")
                 changes[key] = value
-            elif isinstance(value, bool) or not isinstance(value, int | float):
+            elif key in _WHOLE and type(value) is not int:
+                raise wrong(f"queue.{name}.{key}", "a whole number")
+            elif isinstance(value, bool) or not isinstance(value, int | float) or not -1e12 < value < 1e12:
                 raise wrong(f"queue.{name}.{key}", "a number")
             else:
                 changes[_QUEUE[key]] = round(value * 1000) if key.endswith("_s") else value
+        try:
+            check_settings(QueueSettings(name, **changes))
+        except Invalid as error:
+            place = f"queue.{name}.{error.field}" if error.field in _QUEUE else f"queue.{name}"
+            raise wrong(place, f"another value: {error.message}") from None
         made[name] = changes
     return made
 

@@ -278,6 +278,7 @@ class Daemon:
                 desk_for=lambda principal: office.desk(principal, "api"),
                 status=self.status,
                 ready=self.ready,
+                away=lambda: office.sweep.away,
                 allowed_hosts=self.settings.http_hosts,
                 open_principal=Principal("admin", Role.ADMIN) if self.settings.open else None,
                 mcp=mcp,
@@ -315,11 +316,15 @@ def serve(settings: Settings) -> int:
 def read_sources(settings: Settings) -> Sources:
     """The sources of the settings. Raises Misconfigured naming file, line and key."""
     folder = settings.file.parent if settings.file is not None else settings.data
-    try:
-        return build_sources(settings.sources, os.environ, folder)
-    except Misconfigured as error:
-        key = (error.field or "source").rsplit(".", 1)[-1]
-        raise Misconfigured(f"{place_of(settings, key)}: {error.message}", field=error.field) from None
+    tables = settings.sources
+    for count in range(1, len(tables) + 1):
+        try:
+            build_sources(tables[:count], os.environ, folder)
+        except Misconfigured as error:
+            key = (error.field or "source").rsplit(".", 1)[-1]
+            place = place_of(settings, f"source[{count - 1}].{key}")
+            raise Misconfigured(f"{place}: {error.message}", field=error.field) from None
+    return build_sources(tables, os.environ, folder)
 
 
 def admin_secret(path: Path) -> str:

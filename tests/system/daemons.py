@@ -183,7 +183,14 @@ class Daemon:
             return exchange(connection, method, path, body, _named(headers))
 
     def ask_port(
-        self, method: str, path: str, body: Any = None, *, token: str | None = None, port: int | None = None, **more: str
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        token: str | None = None,
+        port: int | None = None,
+        **more: str,
     ) -> Answer:
         """Ask over the port, with a token when one is given; `_` stands for `-` in a header's name."""
         headers = _named(more) if token is None else {"Authorization": f"Bearer {token}", **_named(more)}

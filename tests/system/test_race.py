@@ -97,8 +97,6 @@ async def test_every_todo_has_one_winner_through_a_daemon(
 
 # S5, S6, S20, S21
 @pytest.mark.slow
-async def test_every_todo_has_one_winner_on_postgres(
-    postgres_url: str, processes: Processes, tmp_path: Path
-) -> None:
+async def test_every_todo_has_one_winner_on_postgres(postgres_url: str, processes: Processes, tmp_path: Path) -> None:
     async with connect(postgres_url, name="starter") as desk:
         await race(desk, processes, tmp_path, url=postgres_url)

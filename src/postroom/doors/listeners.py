@@ -39,6 +39,7 @@ class Listeners:
         self._path = path
         self._hooks_port = hooks_port
         self._sockets: list[socket.socket] = []
+        self._bound: tuple[int, int] | None = None
         self._servers: list[tuple[_Server, list[socket.socket]]] = []
 
     def open(self) -> None:
@@ -87,6 +88,7 @@ class Listeners:
         finally:
             os.umask(before)
         os.replace(temporary, path)
+        self._bound = _identity(path)
         listener.listen(1024)
         listener.setblocking(False)
         return listener
@@ -109,11 +111,10 @@ class Listeners:
 
     def close(self) -> None:
         """Let go of every socket, and of the path when it is still ours."""
+        if self._bound is not None and _identity(self._path) == self._bound:
+            self._path.unlink(missing_ok=True)
         for one in self._sockets:
-            ours = one.family == socket.AF_UNIX and one.fileno() >= 0
             one.close()
-            if ours and self._path.exists() and not _answers(self._path):
-                self._path.unlink(missing_ok=True)
 
 
 def _server(app: Any) -> _Server:
@@ -132,6 +133,15 @@ def _server(app: Any) -> _Server:
             h11_max_incomplete_event_size=64 * 1024,
         )
     )
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file a path is now; another daemon may have put its own there."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _answers(path: Path) -> bool:

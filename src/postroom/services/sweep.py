@@ -55,6 +55,8 @@ class Sweep:
         self._clock = clock
         self._reader = Reader(engine)
         self.report = SweepReport()
+        self.away: str | None = None
+        """Why the last sweep could not reach the database, None when it could."""
 
     async def run(self) -> None:
         """Sweep until cancelled; a database that is away is tried again at the next turn."""
@@ -63,11 +65,13 @@ class Sweep:
         while True:
             try:
                 await self.once()
+                self.away = None
                 if loop.time() >= keep_at:
                     await self.retention()
                     keep_at = loop.time() + RETENTION_INTERVAL
             except Unavailable as error:
                 self.report.failures += 1
+                self.away = error.message
                 log.warning("the sweep is put off: %s", error.message)
             except Exception:
                 self.report.failures += 1

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -21,7 +22,7 @@ from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 from postroom.errors import PostroomError, Unavailable
 from postroom.store.engine import Duplicate, Operation, Row, T
 from postroom.store.migrate import TABLE, outstanding
-from postroom.store.statements import Dialect, Statements
+from postroom.store.statements import Dialect, Statement, Statements
 
 CHANNEL = "postroom_queue"
 POOL_SIZE = 10
@@ -38,6 +39,7 @@ SESSION = (
     f"-c statement_timeout={STATEMENT_SECONDS * 1000} -c lock_timeout=10000 "
     "-c idle_in_transaction_session_timeout=15000 -c timezone=UTC"
 )
+_NONE: frozenset[str] = frozenset()
 _TRY_AGAIN = (pg.DeadlockDetected, pg.SerializationFailure)
 _GONE = (
     psycopg.OperationalError,
@@ -51,6 +53,22 @@ _GONE = (
 )
 
 log = logging.getLogger("postroom.store")
+
+
+class _Lent:
+    """A connection of the pool for as long as a statement or transaction needs it; the pool mends what comes back bad."""
+
+    __slots__ = ("_connection", "_pool")
+
+    def __init__(self, pool: AsyncConnectionPool[psycopg.AsyncConnection[Row]]) -> None:
+        self._pool = pool
+
+    async def __aenter__(self) -> psycopg.AsyncConnection[Row]:
+        self._connection = await self._pool.getconn(CONNECT_SECONDS)
+        return self._connection
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._pool.putconn(self._connection)
 
 
 class _PostgresTx:
@@ -76,6 +94,7 @@ class PostgresEngine:
         self._statements = Statements(Dialect.POSTGRES)
         self._hint_calls: list[Callable[[str | None], None]] = []
         self._hints: dict[str, None] = {}
+        self._texts: dict[tuple[str, frozenset[str]], tuple[Statement, bytes]] = {}
         self._hinted = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = asyncio.Event()
@@ -88,6 +107,7 @@ class PostgresEngine:
             "connect_timeout": CONNECT_SECONDS,
             "prepare_threshold": None if self._pooled else 2,
             "application_name": "postroom",
+            "cursor_factory": psycopg.AsyncRawCursor,
             "keepalives_idle": 30,
         }
         if not self._pooled:
@@ -122,7 +142,7 @@ class PostgresEngine:
             async with asyncio.timeout(120):
                 connection = await psycopg.AsyncConnection.connect(self._url, **self._connect_options())
                 async with connection, connection.transaction():
-                    await connection.execute("select pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
+                    await connection.execute("select pg_advisory_xact_lock($1)", (MIGRATION_LOCK,))
                     await connection.execute(TABLE.encode())
                     cursor = await connection.execute("select coalesce(max(version), 0) from schema_migrations")
                     (applied,) = (await cursor.fetchone()) or (0,)
@@ -130,7 +150,7 @@ class PostgresEngine:
                         await connection.execute(step.sql.encode())
                         await connection.execute(
                             "insert into schema_migrations "
-                            "values (%s, %s, cast(extract(epoch from now()) * 1000 as bigint))",
+                            "values ($1, $2, cast(extract(epoch from now()) * 1000 as bigint))",
                             (step.version, step.name),
                         )
         except _GONE as error:
@@ -139,22 +159,31 @@ class PostgresEngine:
     # Statements.
 
     async def run(self, connection: psycopg.AsyncConnection[Row], name: str, params: dict[str, object]) -> list[Row]:
-        """Run every step of a named statement on a connection and give the last one's rows."""
-        optional = self._statements.optional(name)
-        given = frozenset(key for key in optional if params.get(key) is not None) if optional else frozenset()
-        params["skew"] = self.skew
-        rows: list[Row] = []
-        for step in self._statements.get(name, given).steps:
-            cursor = await connection.execute(step.encode(), params)
-            rows = await cursor.fetchall() if cursor.description is not None else []
-        return rows
+        """Run a named statement on a connection and give its rows.
 
-    @contextlib.asynccontextmanager
-    async def _connection(self) -> AsyncIterator[psycopg.AsyncConnection[Row]]:
+        The driver's raw cursor takes numbered parameters: it does not read a long text anew at each call.
+        """
+        optional = self._statements.optional(name)
+        given = frozenset([key for key in optional if params.get(key) is not None]) if optional else _NONE
+        statement, text = self._text(name, given)
+        for key in statement.lists:
+            params[key] = json.dumps(params[key])
+        params["skew"] = self.skew
+        cursor = await connection.execute(text, [params[key] for key in statement.params])
+        result = cursor.pgresult
+        return await cursor.fetchall() if result is not None and result.nfields else []
+
+    def _text(self, name: str, given: frozenset[str]) -> tuple[Statement, bytes]:
+        known = self._texts.get((name, given))
+        if known is None:
+            statement = self._statements.get(name, given)
+            known = self._texts[name, given] = (statement, statement.steps[0].encode())
+        return known
+
+    def _connection(self) -> _Lent:
         if self._pool is None:
             raise Unavailable("the database has not been reached yet")
-        async with self._pool.connection(timeout=CONNECT_SECONDS) as connection:
-            yield connection
+        return _Lent(self._pool)
 
     async def read(self, name: str, /, **params: object) -> list[Row]:
         """Run one query."""
@@ -211,7 +240,7 @@ class PostgresEngine:
         queues, self._hints = list(self._hints), {}
         with contextlib.suppress(*_GONE, psycopg.Error, Unavailable):
             async with asyncio.timeout(CONNECT_SECONDS), self._connection() as connection:
-                await connection.execute("select pg_notify(%s, q) from unnest(%s::text[]) q", (CHANNEL, queues))
+                await connection.execute("select pg_notify($1, q) from unnest(cast($2 as text[])) q", (CHANNEL, queues))
 
     def on_hint(self, call: Callable[[str | None], None]) -> None:
         """Call this with each hinted queue, and with None after every (re)connect."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import time
 from collections import deque
 from collections.abc import Callable
@@ -102,6 +103,11 @@ class SqliteEngine:
             raise
 
     def _open(self) -> None:
+        try:
+            # Made here when it is new, since SQLite would let others read it; its companions get the same mode.
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        except OSError as error:
+            raise Misconfigured(f"{self.path} cannot be used: {error.strerror}", field="database") from error
         try:
             self._writer = self._connect()
             self._migrate(self._writer)

@@ -27,7 +27,7 @@ _HEADER = re.compile(r"-- (name|fragment): (\w+)(?: \[(\w+)\])?( slow)?\s*$")
 _MARK = re.compile(r"\{(\w+)(?::([^}]*))?\}")
 _PARAM = re.compile(r"(?<![:\w]):([a-z_]+)")
 _OPTIONAL = re.compile(r"^\s*\[(\w+)\] ?(.*)$")
-_LISTS = re.compile(r"json_each\(:(\w+)\)")
+_LISTS = re.compile(r"json_each\(:(\w+)\)|json_to_recordset\(cast\(:(\w+) as json\)\)")
 _STEP_END = re.compile(r";\s*$", re.MULTILINE)
 
 _BUILT_IN = {
@@ -56,7 +56,9 @@ class Statement:
     steps: tuple[str, ...]
     slow: bool
     lists: tuple[str, ...] = ()
-    """The parameters that are read with json_each: lists, given as JSON text."""
+    """The parameters that are given as JSON text: lists, and rows to be unfolded by the database."""
+    params: tuple[str, ...] = ()
+    """The parameters in the order of their numbers, where the driver wants numbers ($1)."""
 
 
 class Statements:
@@ -107,9 +109,17 @@ class Statements:
         while _MARK.search(text):
             text = _MARK.sub(lambda mark: self._fill(name, mark), text)
         steps = tuple(part.strip() for part in _STEP_END.split(text) if part.strip())
+        lists = tuple(sorted({first or second for first, second in _LISTS.findall(text)}))
         if self.dialect is Dialect.POSTGRES:
-            steps = tuple(_PARAM.sub(r"%(\1)s", step.replace("%", "%%")) for step in steps)
-        return Statement(name, steps, slow, tuple(sorted(set(_LISTS.findall(text)))))
+            return self._numbered(name, steps, slow, lists)
+        return Statement(name, steps, slow, lists)
+
+    def _numbered(self, name: str, steps: tuple[str, ...], slow: bool, lists: tuple[str, ...]) -> Statement:
+        if len(steps) != 1:
+            raise ValueError(f"statement {name} has {len(steps)} steps; on PostgreSQL one is atomic by itself")
+        params = tuple(dict.fromkeys(_PARAM.findall(steps[0])))
+        text = _PARAM.sub(lambda mark: f"${params.index(mark.group(1)) + 1}", steps[0])
+        return Statement(name, (text,), slow, lists, params)
 
     def _fill(self, name: str, mark: re.Match[str]) -> str:
         fragment = self._fragments.get(mark.group(1))

@@ -107,19 +107,24 @@ class TodoTable:
         while left:
             rows = await tx.rows(
                 "todo_insert_many",
-                ids=[ids[n] for n in left],
-                queues=[news[n].queue for n in left],
-                sources=[news[n].source for n in left],
-                kinds=[news[n].kind for n in left],
-                titles=[news[n].title for n in left],
-                event_ids=[news[n].event_id for n in left],
-                keys=[news[n].idempotency_key for n in left],
-                assignees=[news[n].assignee for n in left],
-                attempts=[news[n].max_attempts for n in left],
-                priorities=[news[n].priority for n in left],
-                availables=[news[n].available_at for n in left],
-                delays=[news[n].delay_ms for n in left],
-                payloads=[payloads[n] for n in left],
+                items=[
+                    {
+                        "id": ids[n],
+                        "queue": news[n].queue,
+                        "source": news[n].source,
+                        "kind": news[n].kind,
+                        "title": news[n].title,
+                        "event_id": news[n].event_id,
+                        "idempotency_key": news[n].idempotency_key,
+                        "assignee": news[n].assignee,
+                        "max_attempts": news[n].max_attempts,
+                        "priority": news[n].priority,
+                        "available_at": news[n].available_at,
+                        "delay": news[n].delay_ms,
+                        "payload": payloads[n],
+                    }
+                    for n in left
+                ],
                 created_by=created_by,
             )
             made.update((row[1], todo_of(row)) for row in rows)
@@ -187,42 +192,50 @@ class TodoTable:
     async def _end(
         self, tx: Tx, owner: str, endings: Sequence[Ending], *, whole: int | None, brief: int | None
     ) -> list[Row]:
-        if self._dialect is Dialect.SQLITE:
-            rows: list[Row] = []
-            if brief and any(one.verb is Verb.COMPLETE for one in endings):
-                items = [[one.id, one.lease_id, one.result] for one in endings if one.verb is Verb.COMPLETE]
-                rows += await tx.rows("todo_complete_many", items=items, owner=owner)
+        rows: list[Row] = []
+        if brief:
+            done = [one for one in endings if one.verb is Verb.COMPLETE]
+            if done:
                 endings = [one for one in endings if one.verb is not Verb.COMPLETE]
-            for one in endings:
-                rows += await tx.rows(
-                    "todo_end",
-                    id=one.id,
-                    owner=owner,
-                    lease_id=one.lease_id,
-                    verb=one.verb.value,
-                    result=one.result,
-                    note=one.note,
-                    retry=one.retry,
-                    delay=one.delay,
-                    jitter=one.jitter,
-                    whole=whole,
-                    brief=brief,
-                )
+                rows += await tx.rows("todo_complete_many", items=[self._held(one) for one in done], owner=owner)
+        if self._dialect is Dialect.POSTGRES:
+            if endings:
+                items = [
+                    {
+                        "id": one.id,
+                        "lease_id": one.lease_id,
+                        "verb": one.verb.value,
+                        "result": one.result,
+                        "note": one.note,
+                        "retry": one.retry,
+                        "delay": one.delay,
+                        "jitter": one.jitter,
+                    }
+                    for one in endings
+                ]
+                rows += await tx.rows("todo_end_many", owner=owner, items=items, whole=whole, brief=brief)
             return rows
-        return await tx.rows(
-            "todo_end_many",
-            owner=owner,
-            ids=[one.id for one in endings],
-            leases=[one.lease_id for one in endings],
-            verbs=[one.verb.value for one in endings],
-            results=[one.result for one in endings],
-            notes=[one.note for one in endings],
-            retries=[one.retry for one in endings],
-            delays=[one.delay for one in endings],
-            jitters=[one.jitter for one in endings],
-            whole=whole,
-            brief=brief,
-        )
+        for one in endings:
+            rows += await tx.rows(
+                "todo_end",
+                id=one.id,
+                owner=owner,
+                lease_id=one.lease_id,
+                verb=one.verb.value,
+                result=one.result,
+                note=one.note,
+                retry=one.retry,
+                delay=one.delay,
+                jitter=one.jitter,
+                whole=whole,
+                brief=brief,
+            )
+        return rows
+
+    def _held(self, ending: Ending) -> object:
+        if self._dialect is Dialect.SQLITE:
+            return [ending.id, ending.lease_id, ending.result]
+        return {"id": ending.id, "lease_id": ending.lease_id, "result": ending.result}
 
     async def standings(self, tx: Tx, pairs: Sequence[tuple[str, str | None]]) -> list[Standing]:
         """Where these todos stand, and how each one's lease id ended when it did, to tell a replay from a conflict."""

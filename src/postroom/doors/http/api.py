@@ -24,7 +24,8 @@ from postroom.services.waiting import WaitingRoom
 class Api:
     """Everything the door needs.
 
-    ready: None when the daemon serves, else why not yet. allowed_hosts: Host names besides loopback, with or without a
+    ready: None when the daemon serves, else why not yet. away: why its database could not be reached when it was last
+    looked at, else None; calls are let in all the same, to find out for themselves. allowed_hosts: Host names besides loopback, with or without a
     port; `*` is any. open_principal: who a caller without a token is, where tokens are not wanted. mcp: answers `/mcp`,
     with the principal in `scope["state"]`. hooks: answers everything under `/hooks/`.
     """
@@ -40,6 +41,7 @@ class Api:
     desk_for: Callable[[Principal], Desk]
     status: Callable[[Principal], Awaitable[dict[str, Any]]]
     ready: Callable[[], str | None]
+    away: Callable[[], str | None] = lambda: None
     allowed_hosts: Sequence[str] = ()
     open_principal: Principal | None = None
     mcp: ASGIApp | None = None

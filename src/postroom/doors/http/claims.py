@@ -20,6 +20,7 @@ from postroom.doors.http.fields import (
     LeaseId,
     Queues,
     Result,
+    Whole,
     Words,
     Worker,
     seconds,
@@ -27,14 +28,15 @@ from postroom.doors.http.fields import (
 )
 from postroom.doors.http.route import MANY, ONE, Call, Route
 from postroom.doors.http.schemas import FLAG, TEXT, many, named, one_of, record
+from postroom.doors.http.views import as_left, whole
 from postroom.errors import Invalid
 from postroom.lifecycle import MAX_CLAIM, MAX_DELAY, MAX_OUTCOMES, MAX_WAIT
 from postroom.model import ClaimRequest, Ended, OutcomeItem, Todo, TodoState, Verb
-from postroom.wire import seconds_ms, todo_view
+from postroom.wire import seconds_ms
 
 NOUN = "claims"
 
-Most = Annotated[int, told("How many todos at most; 1 by default.", minimum=1, maximum=MAX_CLAIM)]
+Most = Annotated[Whole, told("How many todos at most; 1 by default.", minimum=1, maximum=MAX_CLAIM)]
 Wait = Annotated[float, seconds("How long to wait for work when there is none", 0, MAX_WAIT)]
 ErrorWords = Annotated[Words, told("What went wrong, for the next attempt; over 2 KiB it is cut.")]
 NoteWords = Annotated[Words, told("What the next claimer should know; over 2 KiB it is cut.")]
@@ -137,7 +139,7 @@ async def claim_next(call: Call, asked: ClaimNext) -> Answer:
         todos = await call.api.waiting.claim_next(call.principal, request, wait)
     else:
         todos = await _while_there(call, request, wait)
-    return json_answer({"todos": [todo_view(todo, lease=True) for todo in todos]})
+    return json_answer({"todos": [whole(todo, lease=True) for todo in todos]})
 
 
 async def _while_there(call: Call, request: ClaimRequest, wait: int) -> tuple[Todo, ...]:
@@ -168,14 +170,14 @@ async def claim(call: Call, asked: Claim) -> Answer:
     """This todo, claimable -> claimed."""
     ttl = seconds_ms(asked.ttl_s, "ttl_s")
     todo = await call.api.claims.claim(call.principal, call.path["id"], ttl, asked.claim_key, asked.worker)
-    return json_answer({"todo": todo_view(todo, lease=True)})
+    return json_answer({"todo": whole(todo, lease=True)})
 
 
 async def heartbeat(call: Call, asked: Heartbeat) -> Answer:
     """Held -> its lease never shortened."""
     ttl = seconds_ms(asked.ttl_s, "ttl_s")
     todo = await call.api.endings.heartbeat(call.principal, call.path["id"], asked.lease_id, ttl)
-    return json_answer({"todo": todo_view(todo, lease=True)})
+    return json_answer({"todo": as_left(todo, lease=True)})
 
 
 async def complete(call: Call, asked: Complete) -> Answer:
@@ -206,7 +208,7 @@ async def release(call: Call, asked: Release) -> Answer:
 
 
 def _ended(call: Call, ended: Ended) -> Answer:
-    shown = todo_view(ended.todo, lease=call.principal.holds(ended.todo))
+    shown = as_left(ended.todo, lease=call.principal.holds(ended.todo))
     return json_answer({"todo": shown, "replayed": ended.replayed})
 
 
@@ -219,7 +221,7 @@ async def outcomes(call: Call, asked: Outcomes) -> Answer:
         besides = AlsoClaim(asked.claim.queues, asked.claim.ttl_s, limit, asked.claim.worker)
     results, todos = await call.api.desk_for(call.principal).outcomes(items, besides)
     return json_answer(
-        {"results": [_result(one) for one in results], "todos": [todo_view(todo, lease=True) for todo in todos]}
+        {"results": [_result(one) for one in results], "todos": [whole(todo, lease=True) for todo in todos]}
     )
 
 

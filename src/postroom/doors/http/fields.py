@@ -14,7 +14,7 @@ from postroom import lifecycle
 from postroom.lifecycle import SECOND
 from postroom.text import clean
 
-_WHOLE = re.compile(r"-?[0-9]{1,18}")
+_WHOLE = re.compile(r"-?[0-9]{1,400}")
 
 QUEUE_PATTERN = r"^[a-z0-9][a-z0-9._/-]{0,127}$"
 GLOB_PATTERN = r"^[a-z0-9*?][a-z0-9*?._/-]{0,127}$"
@@ -50,10 +50,16 @@ def _cleaned(value: object) -> object:
     return clean(value) if isinstance(value, str) else value
 
 
+def _integral(value: object) -> object:
+    # JSON has one kind of number: 2.0 is the whole number 2.
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def _whole(value: object) -> object:
     return int(value) if isinstance(value, str) and _WHOLE.fullmatch(value) else value
 
 
+Whole = Annotated[int, BeforeValidator(_integral)]
 Queue = Annotated[str, told("The queue's name.", pattern=QUEUE_PATTERN)]
 Queues = Annotated[
     list[Annotated[str, told("A queue's name.", pattern=QUEUE_PATTERN)]],
@@ -66,7 +72,7 @@ Kind = Annotated[str, told("What sort of work it is.", pattern=KIND_PATTERN)]
 Payload = Annotated[Any, told("Any JSON value of at most 1 MiB.")]
 Result = Annotated[Any, told("What came of it: any JSON value; over 1 MiB it is cut, never refused.")]
 Priority = Annotated[
-    int,
+    Whole,
     told("Higher is claimed first; 0 by default.", minimum=-lifecycle.MAX_PRIORITY, maximum=lifecycle.MAX_PRIORITY),
 ]
 Assignee = Annotated[
@@ -75,7 +81,7 @@ Assignee = Annotated[
 IdempotencyKey = Annotated[
     str, told("While a todo with this key lives in the queue, it is given instead of a new one.", pattern=KEY_PATTERN)
 ]
-MaxAttempts = Annotated[int, told("How many attempts it has.", minimum=1, maximum=lifecycle.MAX_MAX_ATTEMPTS)]
+MaxAttempts = Annotated[Whole, told("How many attempts it has.", minimum=1, maximum=lifecycle.MAX_MAX_ATTEMPTS)]
 Moment = Annotated[str, told("Not claimable before this time, RFC 3339 with a zone.", format="date-time")]
 Delay = Annotated[float, seconds("Not claimable before so long from now", 0, lifecycle.MAX_DELAY)]
 Lease = Annotated[

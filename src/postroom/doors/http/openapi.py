@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Literal
 
@@ -11,13 +11,15 @@ from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from postroom import __version__
 from postroom.doors.http.answers import Answer
-from postroom.doors.http.fields import Asked
-from postroom.doors.http.route import Call, Route, Who
+from postroom.doors.http.fields import QUEUE_PATTERN, Asked
+from postroom.doors.http.route import Call, Route, Schema, Who
 from postroom.doors.http.schemas import COMPONENTS, named
 
 KEY_HEADER = "Idempotency-Key"
 
 _JSON = "application/json"
+# An id of another shape names nothing, which is no fault in the asking; a queue is what it is called.
+_PARTS: Mapping[str, Schema] = {"name": {"type": "string", "pattern": QUEUE_PATTERN}}
 _MODE: Literal["validation"] = "validation"
 
 
@@ -73,7 +75,7 @@ def refusals_of(route: Route) -> list[int]:
     if route.body:
         found |= {408, 413, 415}
     if route.parameters:
-        found.add(404)
+        found.add(404 if "id" in route.parameters else 400)
     return sorted(found)
 
 
@@ -94,7 +96,8 @@ def _operation(route: Route) -> dict[str, Any]:
         "responses": replies,
     }
     parameters = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in route.parameters
+        {"name": name, "in": "path", "required": True, "schema": _PARTS.get(name, {"type": "string"})}
+        for name in route.parameters
     ]
     if route.query is not None:
         parameters += _query(route.query)

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from postroom import lifecycle
 from postroom.doors.http.answers import Answer, json_answer
-from postroom.doors.http.fields import Asked, MaxAttempts, seconds, told
+from postroom.doors.http.fields import Asked, MaxAttempts, Whole, seconds, told
 from postroom.doors.http.route import Call, Route, Who
 from postroom.doors.http.schemas import many, named, record
 from postroom.lifecycle import DAY, MAX_BACKOFF, MAX_IN_FLIGHT, MAX_LEASE, MIN_LEASE, MINUTE
@@ -27,7 +27,7 @@ class SetQueue(Asked):
     backoff_s: Annotated[float, seconds("The wait after the first failure; 30", 0, MAX_BACKOFF)] | None = None
     backoff_cap_s: Annotated[float, seconds("The longest such wait; 900", 0, MAX_BACKOFF)] | None = None
     max_in_flight: (
-        Annotated[int, told("How many may be claimed at once; no bound.", minimum=1, maximum=MAX_IN_FLIGHT)] | None
+        Annotated[Whole, told("How many may be claimed at once; no bound.", minimum=1, maximum=MAX_IN_FLIGHT)] | None
     ) = None
     keep_done_s: Annotated[float, seconds("How long done todos stay; 14 days", MINUTE, MAX_KEEP)] | None = None
     keep_dead_s: Annotated[float, seconds("How long dead letters stay; 90 days", MINUTE, MAX_KEEP)] | None = None

@@ -62,9 +62,9 @@ def _errors() -> Iterator[str]:
             yield f"| {int(status)} | `{kind.code}` | {(kind.__doc__ or '').strip()} |\n"
     yield "| 500 | `internal` | A fault of the daemon; its log has the trace, the answer has not. |\n"
     yield (
-        "\nAny route may answer these; 404 and 409 are named where they can come.\nThree more tell of the request itself, with the code `invalid`: 405 (the method is not for this path; `Allow` "
-        "has those that are), 408 (the body did not arrive within 30 s) and 415 (the body is encoded). 503 has "
-        "`Retry-After`.\n"
+        "\nAny route may answer these; 404 and 409 are named where they can come. Three more tell of the request itself, "
+        "with the code `invalid`: 405 (the method is not for this path; `Allow` has those that are), 408 (the body did "
+        "not arrive within 30 s) and 415 (the body is encoded). 429 and 503 have `Retry-After`.\n"
     )
 
 

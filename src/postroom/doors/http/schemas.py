@@ -138,8 +138,11 @@ COMPONENTS: Mapping[str, Schema] = {
     "Attempt": record(_ATTEMPT),
     "ListedTodo": record(_TODO),
     "Todo": record(
-        {**_TODO, "payload": ANY, "result": ANY, "history": many(named("Attempt"))},
-        {"lease_id": maybe({"type": "string", "description": "Shown to its holder alone."})},
+        {**_TODO, "payload": ANY, "result": ANY},
+        {
+            "history": {**many(named("Attempt")), "description": "The newest 50, where a todo is got or claimed."},
+            "lease_id": maybe({"type": "string", "description": "Shown to its holder alone."}),
+        },
     ),
     "QueueSettings": record(_SETTINGS),
     "Queue": record({**_SETTINGS, **_DEPTHS}),

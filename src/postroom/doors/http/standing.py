@@ -25,7 +25,7 @@ async def health(_call: Call, _: None) -> Answer:
 
 async def ready(call: Call, _: None) -> Answer:
     """Whether work can be taken and given now, else why not."""
-    reason = call.api.ready()
+    reason = call.api.ready() or call.api.away()
     return json_answer({"status": "ready"}) if reason is None else error_answer(Unavailable(reason))
 
 

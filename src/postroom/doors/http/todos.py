@@ -25,9 +25,10 @@ from postroom.doors.http.fields import (
 )
 from postroom.doors.http.route import MANY, ONE, Call, Route
 from postroom.doors.http.schemas import FLAG, TEXT, many, maybe, named, record
+from postroom.doors.http.views import as_left, whole
 from postroom.errors import Invalid
 from postroom.lifecycle import MAX_CREATE
-from postroom.model import Created, NewTodo, Todo, TodoChange, TodoFilter
+from postroom.model import Created, NewTodo, TodoChange, TodoFilter
 from postroom.services.todos import FILTER_STATES
 from postroom.wire import read_time, seconds_ms, todo_view
 
@@ -101,14 +102,10 @@ class ListTodos(Asked):
 
 
 def _made(one: Created) -> dict[str, Any]:
-    shown: dict[str, Any] = {"todo": todo_view(one.todo), "created": one.created}
+    shown: dict[str, Any] = {"todo": as_left(one.todo), "created": one.created}
     if one.replayed:
         shown["replayed"] = True
     return shown
-
-
-def _held(call: Call, todo: Todo) -> dict[str, Any]:
-    return todo_view(todo, lease=call.principal.holds(todo))
 
 
 async def create(call: Call, asked: CreateTodo) -> Answer:
@@ -143,19 +140,19 @@ async def list_todos(call: Call, asked: ListTodos) -> Answer:
 async def get(call: Call, _: None) -> Answer:
     """The whole todo, with its lease id for the holder."""
     todo = await call.api.todos.get(call.principal, call.path["id"])
-    return json_answer({"todo": _held(call, todo)})
+    return json_answer({"todo": whole(todo, lease=call.principal.holds(todo))})
 
 
 async def retry(call: Call, _: Nothing) -> Answer:
     """Failed -> pending."""
     todo = await call.api.todos.retry(call.principal, call.path["id"], call.request_id)
-    return json_answer({"todo": todo_view(todo)})
+    return json_answer({"todo": as_left(todo)})
 
 
 async def cancel(call: Call, asked: CancelTodo) -> Answer:
     """Live -> failed, cancelled."""
     todo = await call.api.todos.cancel(call.principal, call.path["id"], asked.reason, call.request_id)
-    return json_answer({"todo": todo_view(todo)})
+    return json_answer({"todo": as_left(todo)})
 
 
 async def update(call: Call, asked: UpdateTodo) -> Answer:
@@ -172,7 +169,7 @@ async def update(call: Call, asked: UpdateTodo) -> Answer:
         available_at_given="available_at" in given,
     )
     todo = await call.api.todos.update(call.principal, call.path["id"], change, call.request_id)
-    return json_answer({"todo": todo_view(todo)})
+    return json_answer({"todo": as_left(todo)})
 
 
 _TODO = record({"todo": named("Todo")})

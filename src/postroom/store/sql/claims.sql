@@ -89,7 +89,7 @@ with {claim_ctes:true}
 with completed as (
   update todos set state = 'done', result = :result, lease_expires_at = null, claim_key = null, error = null,
     completed_at = {now}, updated_at = {now}
-  where id = :id and state = 'claimed' and lease_id = :lease_id
+  where id = :id and {is_claimed:state} and lease_id = :lease_id
     and (owner = :ended_by or substr(owner, 1, length(cast(:ended_by as text)) + 1) = cast(:ended_by as text) || '/')
   returning queue
 ), {claim_ctes:(select count(*) from completed) >= 0}

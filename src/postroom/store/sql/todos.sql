@@ -21,8 +21,16 @@ updated_at, claimed_at, completed_at
 -- fragment: keyed
 idempotency_key is not null and state <> 'done' and not (state = 'failed' and next_retry_at is null)
 
+-- Written so that no partial index over the claimed rows fits: the row is found by its id, whatever stale statistics say
+-- of how few are claimed. No state is ever ''.
+-- fragment: is_claimed
+$1 in ('claimed', '')
+
+-- fragment: owned
+(owner = :owner or substr(owner, 1, length(cast(:owner as text)) + 1) = cast(:owner as text) || '/')
+
 -- fragment: holds
-state = 'claimed' and (owner = :owner or substr(owner, 1, length(cast(:owner as text)) + 1) = cast(:owner as text) || '/')
+{is_claimed:state} and {owned}
 
 -- name: todo_insert
 insert into todos (id, queue, source, kind, title, event_id, idempotency_key, assignee, max_attempts, priority,
@@ -41,10 +49,9 @@ returning {todo}
 -- name: todo_insert_many [postgres]
 with asked as (
   select a.*, nextval(pg_get_serial_sequence('todos', 'seq')) as seq
-  from unnest(cast(:ids as text[]), cast(:queues as text[]), cast(:sources as text[]), cast(:kinds as text[]),
-    cast(:titles as text[]), cast(:event_ids as text[]), cast(:keys as text[]), cast(:assignees as text[]),
-    cast(:attempts as integer[]), cast(:priorities as integer[]), cast(:availables as bigint[]),
-    cast(:delays as bigint[]), cast(:payloads as text[])) with ordinality
+  from rows from (json_to_recordset(cast(:items as json)) as (id text, queue text, source text, kind text, title text,
+    event_id text, idempotency_key text, assignee text, max_attempts integer, priority integer, available_at bigint,
+    delay bigint, payload text)) with ordinality
     as a(id, queue, source, kind, title, event_id, idempotency_key, assignee, max_attempts, priority, available_at,
       delay, payload, n)
 )
@@ -98,17 +105,18 @@ where id = :id and {holds}
 [lease_id] and lease_id = :lease_id
 returning {todo}
 
--- Ends attempts by complete, fail or release, many at once: every field is a list in the order of the ids. Rows are
+-- Ends attempts by complete, fail or release, many at once: `items` is a JSON array of objects. Rows are
 -- locked in the order of their ids, so that two flushes never wait for each other in a circle.
 -- name: todo_end_many [postgres]
-with held as materialized (
+with asked as materialized (
+  select * from json_to_recordset(cast(:items as json)) as a(id text, lease_id text, verb text, result text, note text,
+    retry boolean, delay bigint, jitter float8)
+), held as materialized (
   select t.id, t.owner, t.claimed_at, t.lease_id, a.verb, a.result, a.note, a.delay, a.jitter, t.queue,
     case when a.verb = 'fail' and (not a.retry or t.attempt >= t.max_attempts) then 1 else 0 end as final, a.retry
-  from unnest(cast(:ids as text[]), cast(:leases as text[]), cast(:verbs as text[]), cast(:results as text[]),
-    cast(:notes as text[]), cast(:retries as boolean[]), cast(:delays as bigint[]), cast(:jitters as float8[]))
-    as a(id, lease_id, verb, result, note, retry, delay, jitter)
-  join todos t on t.id = a.id
-  where t.state = 'claimed' and (a.lease_id is null or t.lease_id = a.lease_id)
+  from todos t join asked a on a.id = t.id
+  where t.id = any(array(select id from asked))
+    and {is_claimed:t.state} and (a.lease_id is null or t.lease_id = a.lease_id)
     and (t.owner = :owner or substr(t.owner, 1, length(cast(:owner as text)) + 1) = cast(:owner as text) || '/')
   order by t.id for update of t
 ), noted as (
@@ -155,7 +163,23 @@ coalesce(octet_length(t.payload), 0), t.payload, t.result
   coalesce((select q.backoff_ms from queues q where q.name = todos.queue), 30000) << min(max(todos.attempt, 1) - 1, 20)
 ) as delay) b)
 
--- SQLite's way with many at once: `items` is a JSON array of [id, lease id, result].
+-- Many completes at once, the common case of a flush: `items` is a JSON array of [id, lease id, result], on PostgreSQL
+-- of objects. There the rows are locked in the order of their ids.
+-- name: todo_complete_many [postgres]
+with asked as materialized (
+  select * from json_to_recordset(cast(:items as json)) as a(id text, lease_id text, result text)
+), held as materialized (
+  select t.id, a.result from todos t join asked a on a.id = t.id
+  where t.id = any(array(select id from asked))
+    and {is_claimed:t.state} and (a.lease_id is null or t.lease_id = a.lease_id)
+    and (t.owner = :owner or substr(t.owner, 1, length(cast(:owner as text)) + 1) = cast(:owner as text) || '/')
+  order by t.id for update of t
+)
+update todos t set state = 'done', result = h.result, lease_expires_at = null, claim_key = null, error = null,
+  completed_at = {now}, updated_at = {now}
+from held h where t.id = h.id
+returning t.id, t.queue, t.state
+
 -- name: todo_complete_many [sqlite]
 update todos set state = 'done', result = i.value ->> 2, lease_expires_at = null, claim_key = null, error = null,
   completed_at = :now, updated_at = :now

@@ -20,7 +20,7 @@ returning {token}
 -- What a revoked token had claimed goes back to the queue; the attempt is entered as released.
 -- name: token_release_claims [postgres]
 with held as materialized (
-  select id, lease_id, owner, claimed_at from todos where {holds} order by id for update
+  select id, lease_id, owner, claimed_at from todos where state = 'claimed' and {owned} order by id for update
 ), noted as (
   insert into attempts (todo_id, lease_id, owner, claimed_at, ended_at, outcome, note)
   select id, lease_id, owner, claimed_at, {now}, 'released', 'the token was revoked' from held on conflict do nothing
@@ -32,9 +32,9 @@ returning t.queue
 
 -- name: token_release_claims [sqlite]
 insert into attempts (todo_id, lease_id, owner, claimed_at, ended_at, outcome, note)
-select id, lease_id, owner, claimed_at, :now, 'released', 'the token was revoked' from todos where {holds}
+select id, lease_id, owner, claimed_at, :now, 'released', 'the token was revoked' from todos where state = 'claimed' and {owned}
 on conflict do nothing;
 update todos set state = 'pending', owner = null, lease_id = null, lease_expires_at = null, claim_key = null,
   claimed_at = null, attempt = max(attempt - 1, 0), updated_at = :now
-where {holds}
+where state = 'claimed' and {owned}
 returning queue

@@ -1,0 +1,538 @@
+"""A state machine over every verb of the queue: each step is done by the store and by the oracle, and compared.
+
+Time moves in whole minutes and every duration is a multiple of half a minute, so that what is due never hangs on the
+milliseconds that a step takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from postroom import lifecycle
+from postroom.errors import Conflict, NotFound, PostroomError
+from postroom.lifecycle import DAY, MINUTE
+from postroom.model import (
+    Attempt,
+    ClaimRequest,
+    Created,
+    NewTodo,
+    Outcome,
+    OutcomeItem,
+    Principal,
+    Role,
+    Todo,
+    TodoChange,
+    TodoState,
+    Verb,
+)
+from postroom.store.todos import WIDTH, todo_of
+from tests.machines.ground import Ground
+from tests.machines.oracle import Oracle, Step, change_step, claim_order, refusal, sorted_history
+
+T = TypeVar("T")
+
+QUEUES = ("a", "b", "c/x")
+ROOT = Principal("root", Role.ADMIN)
+PEOPLE = (ROOT, Principal("ann"), Principal("bob"), Principal("eve", queues=("a",)))
+
+who = st.sampled_from(PEOPLE)
+queue = st.sampled_from(QUEUES)
+place = st.integers(0, 7)
+ttl = st.sampled_from([None, None, MINUTE, 2 * MINUTE])
+delay = st.sampled_from([None, None, 0, MINUTE, 3 * MINUTE])
+claim_key = st.sampled_from([None, None, None, "c1", "c2"])
+assignee = st.sampled_from([None, None, None, "ann", "ann/w1", "bob"])
+worker = st.sampled_from([None, "w1"])
+limit = st.sampled_from([1, 1, 2, 3, 20])
+queues = st.sampled_from([("a",), ("b", "a"), QUEUES, QUEUES, None])
+lease = st.sampled_from(["now", "now", "now", "now", "none", "before", "wrong"])
+new_todo = st.builds(
+    NewTodo,
+    queue=queue,
+    title=st.sampled_from(["t1", "t2"]),
+    payload=st.sampled_from([None, {"n": 1}]),
+    priority=st.sampled_from([0, 0, -5, 7]),
+    assignee=assignee,
+    idempotency_key=st.sampled_from([None, None, "k1", "k2"]),
+    max_attempts=st.sampled_from([None, 1, 2]),
+    delay_ms=st.sampled_from([None, None, None, 0, MINUTE]),
+)
+verb = st.sampled_from(list(Verb))
+ending = st.fixed_dictionaries(
+    {
+        "place": place,
+        "verb": verb,
+        "lease": lease,
+        "retry": st.sampled_from([True, True, True, False]),
+        "retry_in_ms": st.sampled_from([None, None, 0, MINUTE]),
+        "delay_ms": st.sampled_from([None, None, 0, MINUTE]),
+        "words": st.sampled_from([None, "said"]),
+    }
+)
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """The queue against its oracle; `ground` says on which engine."""
+
+    ground: Ground
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ground.empty()
+        self.office = self.ground.office
+        self.oracle = Oracle()
+        self.ids: list[str] = []
+        self.leases: dict[str, list[str]] = {}
+        self.requests: dict[tuple[str, str], tuple[NewTodo, str, bool, int]] = {}
+        self.rows: dict[str, tuple[Any, ...]] = {}
+        self.noted: list[tuple[Any, ...]] = []
+        self.changed: dict[str, list[Step]] = {}
+        self.made: dict[str, Todo] = {}
+        self.gone: list[str] = []
+        self.oracle.now = self.ground.look()[2]
+
+    # One step: what the store does, what the oracle says, and the comparison.
+
+    def _do(self, call: Coroutine[Any, Any, T], expected: type[PostroomError] | None = None) -> T | None:
+        answer: T | None = None
+        refused: PostroomError | None = None
+        try:
+            answer = self.ground.run(call)
+        except PostroomError as error:
+            refused = error
+        assert (None if refused is None else type(refused)) is expected, f"{refused or answer!r}, not {expected}"
+        return answer
+
+    def _plan(self, id_: str, step: Step) -> None:
+        self.changed.setdefault(id_, []).append(step)
+
+    @invariant()
+    def rows_are_the_oracles(self) -> None:
+        """Every row, every attempt and every time is what the lifecycle says."""
+        todos, attempts, clock = self.ground.look()
+        rows = {row[1]: row for row in todos}
+        assert set(rows) == (set(self.rows) | set(self.made)) - set(self.gone)
+        planned = (set(self.changed) | set(self.made)) - set(self.gone)
+        changed = {id_ for id_, row in rows.items() if self.rows.get(id_) != row}
+        assert changed <= planned, f"{changed - planned} changed and should not have"
+        for id_, shown in self.made.items():
+            self.oracle.settle(id_, shown)
+        for id_ in planned:
+            actual = todo_of(rows[id_][:WIDTH])
+            assert self.oracle.now <= actual.updated_at <= clock, "a time is not the database's own"
+            for step in self.changed.get(id_, ()):
+                before = self.oracle.todos[id_]
+                self.oracle.settle(id_, step(before, actual.updated_at))
+            expected = self.oracle.todos[id_]
+            assert replace(expected, history=()) == actual
+        if attempts != self.noted or self.gone:
+            self._compare_histories(attempts)
+        for id_ in self.gone:
+            self.oracle.forget(id_)
+            self.ids.remove(id_)
+        self.rows, self.noted = rows, attempts
+        self.changed, self.made, self.gone = {}, {}, []
+        self.oracle.now = clock
+
+    def _compare_histories(self, attempts: list[tuple[Any, ...]]) -> None:
+        actual: dict[str, list[Attempt]] = {}
+        known = {(todo_id, lease_id) for todo_id, leases in self.leases.items() for lease_id in leases}
+        ended = {
+            pair: outcome
+            for pair, (_, outcome) in self.oracle.ended.items()
+            if outcome is not Outcome.DONE and pair[0] not in self.gone
+        }
+        assert ended == {(row[0], row[6]): row[4] for row in attempts if (row[0], row[6]) in known}
+        for todo_id, owner, claimed_at, ended_at, outcome, note, _ in attempts:
+            actual.setdefault(todo_id, []).append(Attempt(owner, claimed_at, ended_at, Outcome(outcome), note))
+        for todo in self.oracle.todos.values():
+            history = actual.pop(todo.id, []) if todo.id not in self.gone else []
+            if todo.id not in self.gone:
+                assert sorted_history(todo.history) == sorted_history(history)
+        assert not actual, "an attempt belongs to no todo"
+
+    def _pick(self, at: int) -> str:
+        """One of the newest todos; of an id that never was when there is none."""
+        if not self.ids:
+            return "td_00000000-0000-7000-8000-ffffffffffff"
+        return self.ids[-1 - at % len(self.ids)]
+
+    def _lease_of(self, id_: str, which: str) -> str | None:
+        known = self.leases.get(id_, [])
+        match which:
+            case "none":
+                return None
+            case "wrong":
+                return "ls_wrong"
+            case "before" if len(known) > 1:
+                return known[-2]
+        return known[-1] if known else "ls_none"
+
+    # Creating.
+
+    @rule(person=who, new=new_todo)
+    def create(self, person: Principal, new: NewTodo) -> None:
+        expected = None if person.may_use(new.queue) else NotFound
+        answer = self._do(self.office.todos.create(person, new), expected)
+        if answer is not None:
+            self._created(person, new, answer)
+
+    def _created(self, person: Principal, new: NewTodo, answer: Created) -> None:
+        held = self.oracle.holder(new.queue, new.idempotency_key)
+        if held is None:
+            held = next((one for one in self.made.values() if _same_key(one, new)), None)
+        assert answer.created == (held is None)
+        if held is None:
+            made = self.oracle.created(new, person.name, answer.todo)
+            assert made == answer.todo
+            self.made[made.id] = made
+            self.ids.append(made.id)
+        else:
+            assert answer.todo.id == held.id
+
+    @rule(person=who, news=st.lists(new_todo, min_size=1, max_size=4))
+    def create_many(self, person: Principal, news: list[NewTodo]) -> None:
+        answers = self._do(self.office.todos.create_many(person, news))
+        assert answers is not None
+        for new, answer in zip(news, answers, strict=True):
+            if isinstance(answer, Created):
+                self._created(person, new, answer)
+            else:
+                assert not person.may_use(new.queue)
+        numbers = [todo.seq for todo in self.made.values()]
+        assert numbers == sorted(numbers)
+
+    @rule(person=st.sampled_from(PEOPLE[:2]), new=new_todo, key=st.sampled_from(["r1", "r2"]))
+    def create_by_request(self, person: Principal, new: NewTodo, key: str) -> None:
+        known = self.requests.get((person.name, key))
+        if known is None:
+            answer = self._do(self.office.todos.create(person, new, key))
+            assert answer is not None
+            assert not answer.replayed
+            self.requests[person.name, key] = (new, answer.todo.id, answer.created, self.oracle.now)
+            self._created(person, new, answer)
+        elif known[0] != new:
+            self._do(self.office.todos.create(person, new, key), Conflict)
+        else:
+            expected = None if known[1] in self.oracle.todos else NotFound
+            answer = self._do(self.office.todos.create(person, new, key), expected)
+            if answer is not None:
+                assert (answer.replayed, answer.todo.id, answer.created) == (True, known[1], known[2])
+
+    # Claiming.
+
+    def _claims(self, person: Principal, request: ClaimRequest) -> tuple[list[Todo], bool, tuple[str, ...]]:
+        """What a claim gets, whether that is an earlier one's, and the queues it looks at."""
+        owner = person.owner(request.worker)
+        if request.queues is not None:
+            named = request.queues
+        elif person.queues == ("*",):
+            live = {todo.queue for todo in self.oracle.todos.values() if todo.live}
+            named = tuple(sorted(live))
+        else:
+            named = person.queues
+        known = self.oracle.under_key(owner, request.claim_key)
+        if known:
+            return known, True, named
+        return self.oracle.next(named, owner, request.limit), False, named
+
+    def _claimed(
+        self, person: Principal, request: ClaimRequest, planned: tuple[list[Todo], bool, tuple[str, ...]], got: Any
+    ) -> None:
+        expected, known, named = planned
+        got = list(got)
+        assert [todo.id for todo in got] == [todo.id for todo in expected]
+        assert got == sorted(got, key=claim_order)
+        assert len({todo.lease_id for todo in got}) <= 1
+        if not known:
+            for todo in got:
+                self._take(person, request, todo)
+        if len(got) < request.limit:
+            for todo in self.oracle.spent(named):
+                if todo.id not in self.changed:
+                    self._plan(todo.id, lifecycle.reap)
+
+    def _take(self, person: Principal, request: ClaimRequest, got: Todo) -> None:
+        lease_id = got.lease_id
+        assert lease_id is not None
+        assert lease_id not in {old for known in self.leases.values() for old in known[:-1]}
+        self.leases.setdefault(got.id, []).append(lease_id)
+        length = self.oracle.lease(got.queue, request.ttl_ms)
+        owner = person.owner(request.worker)
+
+        def step(todo: Todo, now: int) -> Todo:
+            taken = lifecycle.claim(todo, now, owner, length, lease_id, request.claim_key)
+            assert sorted_history(taken.history) == sorted_history(got.history)
+            assert replace(taken, history=got.history) == got
+            return taken
+
+        self._plan(got.id, step)
+
+    @rule(person=who, named=queues, most=limit, lease_ms=ttl, key=claim_key, worker_=worker)
+    def claim_next(
+        self,
+        person: Principal,
+        named: tuple[str, ...] | None,
+        most: int,
+        lease_ms: int | None,
+        key: str | None,
+        worker_: str | None,
+    ) -> None:
+        request = ClaimRequest(named, lease_ms, most, key, worker_)
+        refused = named is not None and not all(person.may_use(name) for name in named)
+        planned = self._claims(person, request)
+        got = self._do(self.office.claims.claim_next(person, request), NotFound if refused else None)
+        if got is not None:
+            self._claimed(person, request, planned, got)
+
+    @rule(person=who, at=place, lease_ms=ttl, key=claim_key, worker_=worker)
+    def claim(self, person: Principal, at: int, lease_ms: int | None, key: str | None, worker_: str | None) -> None:
+        id_ = self._pick(at)
+        owner = person.owner(worker_)
+        request = ClaimRequest(None, lease_ms, 1, key, worker_)
+
+        def expect() -> bool:
+            if id_ in {todo.id for todo in self.oracle.under_key(owner, key)}:
+                return False
+            todo = self.oracle.find(person, id_)
+            if self.oracle.room(todo.queue) <= 0 or self.oracle.queue(todo.queue).paused:
+                raise Conflict("capped or paused")
+            lifecycle.claim(todo, self.oracle.now, owner, 1, "x")
+            return True
+
+        expected = refusal(expect)
+        got = self._do(self.office.claims.claim(person, id_, lease_ms, key, worker_), expected)
+        if got is not None:
+            assert got.id == id_
+            if expect():
+                self._take(person, request, got)
+        elif expected is Conflict:
+            todo = self.oracle.todos[id_]
+            looked = self.oracle.room(todo.queue) > 0 and not self.oracle.queue(todo.queue).paused
+            if looked and lifecycle.assigned_to(todo, owner) and lifecycle.spent(todo):
+                for one in self.oracle.spent([todo.queue]):
+                    self._plan(one.id, lifecycle.reap)
+
+    # Ending.
+
+    def _item(self, chosen: dict[str, Any]) -> OutcomeItem:
+        id_ = self._pick(chosen["place"])
+        words = chosen["words"]
+        return OutcomeItem(
+            id=id_,
+            verb=chosen["verb"],
+            lease_id=self._lease_of(id_, chosen["lease"]),
+            result=None if words is None else 7,
+            error=words,
+            retry=chosen["retry"],
+            retry_in_ms=chosen["retry_in_ms"],
+            note=words,
+            delay_ms=chosen["delay_ms"],
+        )
+
+    @precondition(lambda self: self.ids)
+    @rule(person=who, chosen=ending)
+    def end(self, person: Principal, chosen: dict[str, Any]) -> None:
+        item = self._item(chosen)
+        expected = refusal(lambda: self.oracle.ends(person, item))
+        if item.verb is Verb.COMPLETE:
+            call = self.office.endings.complete(person, item.id, item.lease_id, item.result)
+        else:
+            call = self.office.endings.end(person, item)
+        ended = self._do(call, expected)
+        if ended is not None:
+            step, replayed = self.oracle.ends(person, item)
+            assert ended.replayed == replayed
+            if step is not None:
+                self._plan(item.id, step)
+
+    @precondition(lambda self: self.ids)
+    @rule(
+        person=who,
+        chosen=st.lists(ending, min_size=1, max_size=4, unique_by=lambda one: one["place"]),
+        claims=st.booleans(),
+        named=queues,
+        most=limit,
+    )
+    def end_many(
+        self,
+        person: Principal,
+        chosen: list[dict[str, Any]],
+        claims: bool,
+        named: tuple[str, ...] | None,
+        most: int,
+    ) -> None:
+        items = list({item.id: item for item in map(self._item, chosen)}.values())
+        if named is not None and self.ground.halves_at_once and not (len(items) == 1 and items[0].verb is Verb.COMPLETE):
+            # The two halves run beside each other there: what they give is certain only over queues apart.
+            touched = {self.oracle.todos[item.id].queue for item in items}
+            named = tuple(name for name in named if name not in touched)
+        request = ClaimRequest(named, None, most)
+        if not claims or not named or not all(person.may_use(name) for name in named):
+            results = self._do(self.office.endings.end_many(person, items))
+            assert results is not None
+            self._ended(person, items, results)
+            return
+        both = self._do(self.office.claims.end_and_claim(person, items, request))
+        assert both is not None
+        self._ended(person, items, both[0])
+        # The claim comes after the endings, which the oracle therefore makes good first, at the store's own time.
+        todos = {row[1]: row for row in self.ground.look()[0]}
+        taken = {todo.id: todo for todo in both[1]}
+        for id_, steps in list(self.changed.items()):
+            at = taken[id_].history[0].ended_at if id_ in taken else todo_of(todos[id_][:WIDTH]).updated_at
+            for step in steps:
+                self.oracle.settle(id_, step(self.oracle.todos[id_], at))
+            self.changed[id_] = []
+        planned = self._claims(person, request)
+        self._claimed(person, request, planned, both[1])
+
+    def _ended(self, person: Principal, items: Iterable[OutcomeItem], results: Iterable[Any]) -> None:
+        for item, result in zip(items, results, strict=True):
+            expected = refusal(lambda item=item: self.oracle.ends(person, item))  # type: ignore[misc]
+            assert result.id == item.id
+            assert (None if result.error is None else type(result.error)) is expected
+            if expected is None:
+                step, replayed = self.oracle.ends(person, item)
+                assert result.replayed == replayed
+                if step is not None:
+                    self._plan(item.id, step)
+
+    @precondition(lambda self: self.ids)
+    @rule(person=who, at=place, which=lease, lease_ms=ttl)
+    def heartbeat(self, person: Principal, at: int, which: str, lease_ms: int | None) -> None:
+        id_ = self._pick(at)
+        lease_id = self._lease_of(id_, which)
+
+        def step(todo: Todo, now: int) -> Todo:
+            return lifecycle.heartbeat(todo, now, person.name, self.oracle.lease(todo.queue, lease_ms), lease_id)
+
+        def expect() -> None:
+            todo = self.oracle.todos[id_]
+            if not lifecycle.held_by(todo, person.name, lease_id):
+                self.oracle.find(person, id_)
+            step(todo, self.oracle.now)
+
+        if self._do(self.office.endings.heartbeat(person, id_, lease_id, lease_ms), refusal(expect)) is not None:
+            self._plan(id_, step)
+
+    # Steering.
+
+    def _steer(self, person: Principal, id_: str, step: Step, call: Callable[[], Coroutine[Any, Any, Todo]]) -> None:
+        expected = refusal(lambda: self.oracle.steered(person, id_, step))
+        shown = self._do(call(), expected)
+        if shown is not None:
+            assert shown.lease_id is None
+            self._plan(id_, step)
+
+    @precondition(lambda self: self.ids)
+    @rule(person=who, at=place)
+    def retry(self, person: Principal, at: int) -> None:
+        def step(todo: Todo, now: int) -> Todo:
+            if todo.state is TodoState.FAILED:
+                self.oracle.rival(todo)
+            return lifecycle.retry(todo, now)
+
+        id_ = self._pick(at)
+        self._steer(person, id_, step, lambda: self.office.todos.retry(person, id_))
+
+    @precondition(lambda self: self.ids)
+    @rule(person=who, at=place)
+    def cancel(self, person: Principal, at: int) -> None:
+        def step(todo: Todo, now: int) -> Todo:
+            return lifecycle.cancel(todo, now, f"cancelled by {person.name}")
+
+        id_ = self._pick(at)
+        self._steer(person, id_, step, lambda: self.office.todos.cancel(person, id_))
+
+    @precondition(lambda self: self.ids)
+    @rule(
+        person=who,
+        at=place,
+        title=st.sampled_from([None, "t3"]),
+        payload=st.sampled_from(["-", None, 5]),
+        priority=st.sampled_from([None, 9]),
+        to=st.sampled_from(["-", None, "bob"]),
+        ahead=st.sampled_from([None, None, -MINUTE, 2 * MINUTE, "never"]),
+    )
+    def update(
+        self, person: Principal, at: int, title: str | None, payload: Any, priority: int | None, to: Any, ahead: Any
+    ) -> None:
+        change = TodoChange(
+            title=title,
+            payload=None if payload == "-" else payload,
+            payload_given=payload != "-",
+            priority=priority,
+            assignee=None if to == "-" else to,
+            assignee_given=to != "-",
+            available_at=self.oracle.now + ahead if isinstance(ahead, int) else None,
+            available_at_given=ahead is not None,
+        )
+        id_ = self._pick(at)
+        self._steer(person, id_, change_step(change), lambda: self.office.todos.update(person, id_, change))
+
+    # Time, sweeps and settings.
+
+    @rule(minutes=st.sampled_from([1, 1, 2, 5, 5, 16]))
+    def time_passes(self, minutes: int) -> None:
+        self.ground.move(minutes * MINUTE)
+        self.oracle.now += minutes * MINUTE
+
+    @rule()
+    def sweep(self) -> None:
+        for id_, step in self.oracle.swept().items():
+            self._plan(id_, step)
+        self._do(self.office.sweep.once())
+
+    @rule(days=st.sampled_from([0, 0, 15, 91]))
+    def retention(self, days: int) -> None:
+        self.ground.move(days * DAY)
+        self.oracle.now += days * DAY
+        self.gone = self.oracle.forgotten()
+        self.requests = {key: known for key, known in self.requests.items() if known[3] > self.oracle.now - DAY}
+        self._do(self.office.sweep.retention())
+
+    @rule(
+        name=queue,
+        changes=st.sampled_from(
+            [
+                {"paused": True},
+                {"paused": False},
+                {"paused": False, "max_in_flight": None},
+                {"max_in_flight": 1},
+                {"max_in_flight": 2},
+                {"lease_ms": 4 * MINUTE},
+                {"backoff_ms": MINUTE, "backoff_cap_ms": 2 * MINUTE},
+                {"max_attempts": 3},
+            ]
+        ),
+    )
+    def put_queue(self, name: str, changes: dict[str, Any]) -> None:
+        settings = self._do(self.office.queues.put(ROOT, name, changes))
+        self.oracle.settings[name] = replace(self.oracle.queue(name), **changes)
+        assert settings == self.oracle.settings[name]
+
+    @rule(person=st.sampled_from(PEOPLE[1:3]))
+    def revoke(self, person: Principal) -> None:
+        for todo in self.oracle.todos.values():
+            if todo.state is TodoState.CLAIMED and lifecycle.held_by(todo, person.name, None):
+                self._plan(todo.id, _given_back(person))
+
+        async def create_and_revoke() -> None:
+            await self.office.tokens.create(ROOT, person.name)
+            await self.office.tokens.revoke(ROOT, person.name)
+
+        self._do(create_and_revoke())
+
+
+def _given_back(person: Principal) -> Step:
+    return lambda todo, now: lifecycle.release(todo, now, person.name, None, "the token was revoked")
+
+
+def _same_key(todo: Todo, new: NewTodo) -> bool:
+    return new.idempotency_key is not None and (todo.queue, todo.idempotency_key) == (new.queue, new.idempotency_key)
