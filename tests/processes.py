@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -83,7 +83,7 @@ def wait_until(condition: Callable[[], T], what: str, seconds: float = SECONDS) 
         time.sleep(PAUSE)
 
 
-async def until(condition: Callable[[], Awaitable[T] | T], what: str, seconds: float = SECONDS) -> T:
+async def until(condition: Callable[[], Any], what: str, seconds: float = SECONDS) -> Any:
     """The same inside a running loop; the condition may be a coroutine function."""
     deadline = time.monotonic() + seconds
     while True:

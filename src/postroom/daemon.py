@@ -9,7 +9,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -317,14 +317,22 @@ def read_sources(settings: Settings) -> Sources:
     """The sources of the settings. Raises Misconfigured naming file, line and key."""
     folder = settings.file.parent if settings.file is not None else settings.data
     tables = settings.sources
-    for count in range(1, len(tables) + 1):
+    try:
+        return build_sources(tables, os.environ, folder)
+    except Misconfigured as error:
+        key = (error.field or "source").rsplit(".", 1)[-1]
+        place = place_of(settings, f"source[{_first_wrong(tables, folder)}].{key}")
+        raise Misconfigured(f"{place}: {error.message}", field=error.field) from None
+
+
+def _first_wrong(tables: Sequence[Mapping[str, Any]], folder: Path) -> int:
+    """Which of the sources' tables it is that cannot be read, beside those before it."""
+    for index in range(len(tables)):
         try:
-            build_sources(tables[:count], os.environ, folder)
-        except Misconfigured as error:
-            key = (error.field or "source").rsplit(".", 1)[-1]
-            place = place_of(settings, f"source[{count - 1}].{key}")
-            raise Misconfigured(f"{place}: {error.message}", field=error.field) from None
-    return build_sources(tables, os.environ, folder)
+            build_sources(tables[: index + 1], os.environ, folder)
+        except Misconfigured:
+            return index
+    return 0
 
 
 def admin_secret(path: Path) -> str:

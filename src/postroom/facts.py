@@ -9,10 +9,13 @@ from dataclasses import dataclass, fields
 class Facts:
     """What rules match and todos carry; a fact the sender does not tell is None or empty.
 
+    repository: where the thing belongs: a repository, or what a sender without those has: project, team, channel.
     author: who or what acted (for checks the service that ran them, not who pushed).
     label: the one label an event adds or removes; labels: all that the thing bears.
     branch: where a push or check happened; for a pull request the branch it wants to enter.
-    outcome: how a check, review or deployment ended. target: who was asked to review, or was assigned.
+    outcome: how a check, review or deployment ended. target: who was asked to review, was assigned, or had their work
+    reviewed; targets: all of those, where one event asks several. changed: what an update set or added to, by the
+    sender's names.
     mentions: the accounts that a comment calls, in lower case. item: the own id of the comment, review or run.
     """
 
@@ -27,6 +30,8 @@ class Facts:
     ref: str | None = None
     outcome: str | None = None
     target: str | None = None
+    targets: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
     mentions: tuple[str, ...] = ()
     item: str | None = None
 

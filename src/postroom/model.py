@@ -306,7 +306,11 @@ class EventTodo:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What a source made of one verified delivery, before it is stored: the door's gift to intake."""
+    """What a source made of one verified delivery, before it is stored: the door's gift to intake.
+
+    answer: the text that the sender wants to read in a 200, where it wants one. signed_key: the key is part of what was
+    signed, so that nobody but the sender can give the same body another one.
+    """
 
     source: str
     provider: str
@@ -322,6 +326,8 @@ class Delivery:
     unparsed: str | None = None
     ignored: str | None = None
     facts: Facts = NO_FACTS
+    answer: str | None = None
+    signed_key: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ def show_time(ms: int | None) -> str | None:
     if ms is None:
         return None
     moment = _EPOCH + timedelta(milliseconds=ms)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{ms % 1000:03d}Z"
+    return f"{moment.isoformat(timespec='milliseconds')[:-6]}Z"
 
 
 def read_time(value: str, field: str) -> int:

@@ -91,7 +91,6 @@ async def test_another_queue_is_as_if_it_were_not_there(rig: Rig) -> None:
     assert [one["id"] for one in (await get(rig, "eve", "/v1/todos"))["todos"]] == [mine["id"]]
 
 
-# S22
 async def test_a_lease_id_is_shown_to_its_holder_alone(rig: Rig) -> None:
     todo = await rig.claimed("ann")
     path = f"/v1/todos/{todo['id']}"

@@ -80,7 +80,6 @@ CREATES: list[tuple[str, bytes, str]] = [
 ]
 
 
-# S13
 @pytest.mark.parametrize(("body", "field"), [case[1:] for case in CREATES], ids=[case[0] for case in CREATES])
 async def test_a_bad_todo_is_refused_by_its_field(rig: Rig, body: bytes, field: str) -> None:
     error = refusal(await ask(rig, "ann", "POST", "/v1/todos", body), 400, "invalid")

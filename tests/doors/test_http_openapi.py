@@ -162,7 +162,7 @@ SCHEMA = schema()
 
 
 @SCHEMA.parametrize()
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 def test_the_door_answers_as_the_document_says(case: schemathesis.Case, served: Served) -> None:
     # Half of the calls meet something that is there; else every id would be one of nothing.
     path = case.path_parameters or {}

@@ -22,6 +22,7 @@ async def test_a_key_that_lives_gives_its_todo_again(rig: Rig) -> None:
     assert first["todo"]["source"] == "api"
 
 
+# S13
 async def test_every_field_of_a_new_todo_is_kept(rig: Rig) -> None:
     todo = await rig.create(
         "review/main",
@@ -41,7 +42,7 @@ async def test_every_field_of_a_new_todo_is_kept(rig: Rig) -> None:
     assert kept["payload"] == [1, None, "ü"]
 
 
-# S4, S8
+# S4, S7, S8, S25
 async def test_a_todo_is_claimed_kept_alive_and_completed(rig: Rig) -> None:
     made = await rig.create(payload={"a": 1})
     claimed = (await post(rig, "ann", "/v1/todos/claim", {"queues": ["inbox"], "worker": "w1", "ttl_s": 60}))["todos"]
@@ -104,6 +105,7 @@ async def test_a_failed_attempt_is_parked_and_a_refused_one_is_dead(rig: Rig) ->
     assert [todo["id"] for todo in (await get(rig, "ann", "/v1/todos?state=dead"))["todos"]] == [other["id"]]
 
 
+# S8, S9, S24
 async def test_the_words_of_an_ending_are_cleaned_and_never_refused(rig: Rig) -> None:
     todo = await rig.claimed()
     body = rb'{"lease_id": "%s", "error": "a\u0000b\ud800c", "result": {"x\u0000": "\udfff"}}'
@@ -125,7 +127,6 @@ async def test_many_are_created_together_each_with_its_own_answer(rig: Rig) -> N
     assert (results[2]["error"]["code"], results[2]["error"]["field"]) == ("invalid", "todos[2].title")
 
 
-# P6
 async def test_endings_go_together_and_claim_besides(rig: Rig) -> None:
     one, two = await rig.claimed(), await rig.claimed()
     fresh = await rig.create(title="next")
@@ -203,6 +204,7 @@ async def test_an_update_changes_what_is_given_and_null_clears(rig: Rig) -> None
         assert error["field"] == field
 
 
+# S26
 async def test_only_the_creator_and_admins_steer(rig: Rig) -> None:
     todo = await rig.create(by="ann")
     path = f"/v1/todos/{todo['id']}"
@@ -213,7 +215,6 @@ async def test_only_the_creator_and_admins_steer(rig: Rig) -> None:
     assert (await post(rig, "ann", f"{path}/retry", {}))["todo"]["state"] == "pending"
 
 
-# S5
 async def test_pages_are_newest_first_without_payloads(rig: Rig) -> None:
     made = [(await rig.create(title=f"t{n}", payload={"n": n}))["id"] for n in range(5)]
     page = await get(rig, "ann", "/v1/todos?limit=2&queue=inbox")

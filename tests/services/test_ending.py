@@ -406,3 +406,19 @@ async def test_a_late_holder_completes_and_does_not_claim_the_same_todo_again(be
     assert (results[0].state, results[0].error) == (TodoState.DONE, None)
     assert [todo.id for todo in todos] == [other.id]
     assert (await bench.get(held)).state is TodoState.DONE
+
+
+@pytest.mark.parametrize("lease_id", ["", "\x00", "ls_\ud800", "x" * 100_000, "'; drop table todos; --", "\\u0000"])
+async def test_a_lease_id_of_no_shape_is_no_lease(bench: Bench, lease_id: str) -> None:
+    # S8
+    held = await bench.claimed()
+    calls = [bench.office.endings.end(ANN, OutcomeItem(held.id, verb, lease_id)) for verb in Verb]
+    calls += [bench.office.endings.complete(ANN, held.id, lease_id, None)]  # type: ignore[list-item]
+    calls += [bench.office.endings.heartbeat(ANN, held.id, lease_id, None)]  # type: ignore[list-item]
+    for answer in await gather(*calls):
+        assert isinstance(answer, Conflict)
+    items = [OutcomeItem(held.id, verb, lease_id) for verb in Verb]
+    assert all(isinstance(one.error, Conflict) for one in await bench.office.endings.end_many(ANN, items))
+    results, _ = await bench.office.claims.end_and_claim(ANN, items[:1], ClaimRequest(("inbox",)))
+    assert isinstance(results[0].error, Conflict)
+    assert (await bench.get(held)).state is TodoState.CLAIMED

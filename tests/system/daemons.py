@@ -18,8 +18,17 @@ from typing import Any
 
 from postroom.client import Client
 from tests.processes import Processes, wait_until
+from tests.sources.signing import SECRET, github_headers
 
 ASK_S = 30.0
+GITHUB = f"""\
+[[source]]
+name = "github"
+provider = "github"
+secrets = ["{SECRET}"]
+queue = "inbox"
+preset = "github"
+"""
 _PLACE = re.compile(r"postroom serves http://127\.0\.0\.1:(\d+), unix://(\S+?)(?:, hooks alone on http://\S+:(\d+))?\n")
 
 
@@ -177,27 +186,29 @@ class Daemon:
         """The program's client, over the socket."""
         return Client(socket=self.socket, **more)
 
-    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
+    def ask(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Answer:
         """Ask over the socket, where no token is needed."""
         with contextlib.closing(SocketConnection(self.socket)) as connection:
-            return exchange(connection, method, path, body, _named(headers))
+            return exchange(connection, method, path, body, headers or {})
 
     def ask_port(
         self,
         method: str,
         path: str,
         body: Any = None,
+        headers: Mapping[str, str] | None = None,
         *,
         token: str | None = None,
         port: int | None = None,
-        **more: str,
     ) -> Answer:
-        """Ask over the port, with a token when one is given; `_` stands for `-` in a header's name."""
-        headers = _named(more) if token is None else {"Authorization": f"Bearer {token}", **_named(more)}
-        with contextlib.closing(
-            http.client.HTTPConnection("127.0.0.1", port or self.port, timeout=ASK_S)
-        ) as connection:
-            return exchange(connection, method, path, body, headers)
+        """Ask over the port, or another one, with a token when one is given."""
+        sent = {**(headers or {})} if token is None else {"Authorization": f"Bearer {token}", **(headers or {})}
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port or self.port, timeout=ASK_S)) as one:
+            return exchange(one, method, path, body, sent)
+
+    def deliver(self, body: bytes, kind: str = "issues", id_: str = "d1", **more: Any) -> Answer:
+        """Post a delivery as GitHub does, signed, to the source `github`."""
+        return self.ask_port("POST", "/hooks/github", body, signed(body, kind, id_), **more)
 
     def create(self, queue: str = "inbox", title: str = "work", **more: Any) -> str:
         """A new todo's id."""
@@ -217,8 +228,9 @@ class Daemon:
         return int(self.ask("GET", "/v1/status").value["waiting_claims"])
 
 
-def _named(headers: Mapping[str, str]) -> dict[str, str]:
-    return {name.replace("_", "-"): value for name, value in headers.items()}
+def signed(body: bytes, kind: str = "issues", id_: str = "d1") -> dict[str, str]:
+    """The headers of GitHub's delivery."""
+    return {name.decode(): value.decode("latin-1") for name, value in github_headers(body, kind, id_)}
 
 
 def command() -> str:

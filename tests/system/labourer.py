@@ -8,6 +8,7 @@ to the file, so that a kill loses none: `asks ID LEASE`, then `done ID LEASE new
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import random
@@ -61,10 +62,8 @@ class Labourer:
 
     @staticmethod
     async def _quietly(call: Any) -> None:
-        try:
+        with contextlib.suppress(Conflict):
             await call
-        except Conflict:
-            pass
 
     async def _complete(self, id_: str, lease: str) -> None:
         """Ask until it is known what became of it: the lease id tells a repetition from a second completion."""

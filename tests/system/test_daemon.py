@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import http.client
 import os
 import resource
-import socket
 import stat
 import subprocess
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import apsw
 import psycopg
@@ -21,21 +17,12 @@ import pytest
 from postroom.model import TodoState
 from tests.postgres import PostgresServer
 from tests.processes import Processes, until, wait_until
-from tests.sources.signing import PAYLOADS, SECRET, github_headers
-from tests.system.daemons import Answer, Daemon
+from tests.sources.signing import PAYLOADS, SECRET
+from tests.system.daemons import GITHUB, Answer, Daemon, signed
 
 pytestmark = pytest.mark.system
 
 NewDaemon = Callable[..., Daemon]
-
-GITHUB = f"""\
-[[source]]
-name = "github"
-provider = "github"
-secrets = ["{SECRET}"]
-queue = "inbox"
-preset = "github"
-"""
 
 
 def listeners(pid: int) -> set[str]:
@@ -118,8 +105,11 @@ async def test_a_signal_answers_who_waits_and_ends_it(new_daemon: NewDaemon, wor
     daemon = new_daemon().start()
     async with daemon.client() as client:
         polls = [asyncio.create_task(client.claim_next([f"q{number}"], wait_s=45)) for number in range(20)]
-        await until(lambda: asyncio.to_thread(daemon.waiting), "claims wait")
-        await until(lambda: daemon.waiting() == 20, "all claims wait")
+
+        async def all_wait() -> bool:
+            return await asyncio.to_thread(daemon.waiting) == 20
+
+        await until(all_wait, "all claims wait")
         assert daemon.process is not None
         daemon.process.send_signal({"terminate": 15, "interrupt": 2}[word])
         async with asyncio.timeout(15):
@@ -173,7 +163,7 @@ def test_hosts_and_origins_are_checked(new_daemon: NewDaemon) -> None:
     token = daemon.token
 
     def status(**headers: str) -> int:
-        return daemon.ask_port("GET", "/v1/todos", token=token, **headers).status
+        return daemon.ask_port("GET", "/v1/todos", headers=headers, token=token).status
 
     assert status(Host="evil.example") == 403
     assert status(Host=f"evil.example:{daemon.port}") == 403
@@ -182,13 +172,12 @@ def test_hosts_and_origins_are_checked(new_daemon: NewDaemon) -> None:
     assert status(Origin="http://evil.example") == 403
     assert status(Origin="null") == 403
     assert status(Origin=f"http://127.0.0.1:{daemon.port}") == 200
-    assert daemon.ask_port("POST", "/mcp", {}, token=token, Host="evil.example").status == 403
-    assert daemon.ask_port("POST", "/mcp", {}, token=token, Origin="http://evil.example").status == 403
+    assert daemon.ask_port("POST", "/mcp", {}, headers={"Host": "evil.example"}, token=token).status == 403
+    assert daemon.ask_port("POST", "/mcp", {}, headers={"Origin": "http://evil.example"}, token=token).status == 403
     # A tunnel's host name must not stop a sender.
     body = (PAYLOADS / "issues.opened.json").read_bytes()
-    headers = {name.decode(): value.decode() for name, value in github_headers(body)}
-    assert daemon.ask_port("POST", "/hooks/github", body, Host="tunnel.example", **headers).status == 202
-    assert daemon.ask_port("GET", "/health", Host="tunnel.example").status == 200
+    assert daemon.ask_port("POST", "/hooks/github", body, {"Host": "tunnel.example", **signed(body)}).status == 202
+    assert daemon.ask_port("GET", "/health", headers={"Host": "tunnel.example"}).status == 200
 
 
 def test_the_hooks_port_has_the_webhooks_alone(new_daemon: NewDaemon) -> None:
@@ -196,8 +185,7 @@ def test_the_hooks_port_has_the_webhooks_alone(new_daemon: NewDaemon) -> None:
     port = daemon.hooks_port
     assert port is not None
     body = (PAYLOADS / "issues.opened.json").read_bytes()
-    headers = {name.decode(): value.decode() for name, value in github_headers(body)}
-    taken = daemon.ask_port("POST", "/hooks/github", body, port=port, Host="tunnel.example", **headers)
+    taken = daemon.ask_port("POST", "/hooks/github", body, {"Host": "tunnel.example", **signed(body)}, port=port)
     assert taken.status == 202
     assert [todo["queue"] for todo in taken.value["todos"]] == ["inbox"]
     assert daemon.ask_port("GET", "/health", port=port).status == 200
@@ -220,8 +208,8 @@ def test_an_open_daemon_asks_for_no_token(new_daemon: NewDaemon) -> None:
     made = daemon.ask_port("POST", "/v1/todos", {"queue": "inbox", "title": "t"})
     assert made.status == 201
     assert made.value["todo"]["created_by"] == "admin"
-    assert daemon.ask_port("GET", "/v1/todos", Host="evil.example").status == 403
-    assert daemon.ask_port("GET", "/v1/todos", Origin="http://evil.example").status == 403
+    assert daemon.ask_port("GET", "/v1/todos", headers={"Host": "evil.example"}).status == 403
+    assert daemon.ask_port("GET", "/v1/todos", headers={"Origin": "http://evil.example"}).status == 403
     assert daemon.ask_port("GET", "/v1/todos", token="tk_wrong").status == 401
 
 
@@ -284,15 +272,14 @@ def test_it_waits_for_its_database(new_daemon: NewDaemon, private_postgres: Post
     private_postgres.stop()
     daemon = new_daemon(GITHUB, database=private_postgres.url).start(ready=False)
     body = (PAYLOADS / "issues.opened.json").read_bytes()
-    headers = {name.decode(): value.decode() for name, value in github_headers(body)}
     assert unavailable(daemon.ask("GET", "/ready"))
     assert unavailable(daemon.ask("POST", "/v1/todos", {"queue": "inbox", "title": "t"}))
     assert unavailable(daemon.ask_port("GET", "/v1/todos", token="tk_any"))
-    assert unavailable(daemon.ask_port("POST", "/hooks/github", body, **headers))
+    assert unavailable(daemon.deliver(body))
     assert daemon.ask("GET", "/health").status == 200
     private_postgres.start()
     daemon.wait_ready()
-    assert daemon.ask_port("POST", "/hooks/github", body, **headers).value["duplicate"] is False
+    assert daemon.deliver(body).value["duplicate"] is False
     assert daemon.get(daemon.create())["state"] == "pending"
 
 
@@ -303,13 +290,14 @@ async def test_it_outlives_its_database(new_daemon: NewDaemon, private_postgres:
         waiter = asyncio.create_task(client.claim_next(["later"], wait_s=50))
         await until(lambda: asyncio.to_thread(daemon.waiting), "a claim waits")
         await asyncio.to_thread(private_postgres.kill_immediate)
-        for method, path, body in (
+        asked: list[tuple[str, str, object]] = [
             ("POST", "/v1/todos", {"queue": "inbox", "title": "t"}),
             ("GET", "/v1/todos", None),
             ("POST", "/v1/todos/claim", {}),
             ("POST", f"/v1/todos/{first}/claim", {}),
-        ):
-            assert unavailable(await asyncio.to_thread(daemon.ask, method, path, body)), path
+        ]
+        answers = await asyncio.gather(*(asyncio.to_thread(daemon.ask, *one) for one in asked))
+        assert all(map(unavailable, answers))
         assert (await asyncio.to_thread(daemon.ask, "GET", "/health")).status == 200
 
         async def away() -> bool:
@@ -371,7 +359,7 @@ def test_a_file_that_is_no_database_ends_it(new_daemon: NewDaemon, folder: Path)
 
 def fill(daemon: Daemon) -> list[str]:
     """Create large todos until it says that it cannot; gives the ids of those that were answered."""
-    made = []
+    made: list[str] = []
     for number in range(200):
         answer = daemon.ask("POST", "/v1/todos", {"queue": "q", "title": f"{number}", "payload": "x" * 500_000})
         if answer.status != 201:

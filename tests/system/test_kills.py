@@ -18,7 +18,7 @@ import pytest
 
 from postroom.client import Client
 from postroom.errors import PostroomError, Unavailable
-from postroom.model import NewTodo, OutcomeItem, Todo, Verb
+from postroom.model import NewTodo, Outcome, OutcomeItem, Todo, Verb
 from tests.postgres import PostgresServer
 from tests.processes import Processes, until
 from tests.system.daemons import Daemon
@@ -197,7 +197,7 @@ async def check(load: Load, engine: str, kills: int, capsys: pytest.CaptureFixtu
         assert winners[id_] == [lease], f"{id_}: {lease} was told that it is done"
     for id_, todo in whole.items():
         assert todo.result == {"lease": winners[id_][0]}
-        assert [entry.outcome for entry in todo.history].count("done") <= 1
+        assert [entry.outcome for entry in todo.history].count(Outcome.DONE) <= 1
     assert {todo.title for todo in todos.values()} >= set(load.answered.values())
     assert len(load.answered) > 4 * kills
 

@@ -113,7 +113,7 @@ class ClaimService:
         self.check(principal, request)
         only = items[0] if len(items) == 1 and self._engine.dialect is Dialect.POSTGRES else None
         if only is not None and only.verb is Verb.COMPLETE and only.lease_id and request.claim_key is None:
-            return await self._fused(principal, only, only.lease_id, request)
+            return await self._fused(principal, only, request)
         if self._engine.dialect is Dialect.SQLITE and request.claim_key is None:
             return await self._together(principal, items, request)
         if not all(item.lease_id for item in items):
@@ -151,7 +151,7 @@ class ClaimService:
         return results, todos
 
     async def _fused(
-        self, principal: Principal, item: OutcomeItem, lease_id: str, request: ClaimRequest
+        self, principal: Principal, item: OutcomeItem, request: ClaimRequest
     ) -> tuple[list[EndResult], tuple[Todo, ...]]:
         try:
             check_id(item.id, Prefix.TODO, "todo")
@@ -162,7 +162,7 @@ class ClaimService:
         ask = self._ask(principal, request, queues)
 
         async def operation(tx: Tx) -> tuple[str | None, Taken]:
-            return await self._table.complete_and_take(tx, item.id, lease_id, principal.name, ending.result, ask)
+            return await self._table.complete_and_take(tx, ending, principal.name, ask)
 
         queue, taken = await self._engine.transact(operation, one=True)
         todos = taken.todos

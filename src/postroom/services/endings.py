@@ -16,7 +16,7 @@ from postroom.services.refusals import told
 from postroom.services.wake import Wake
 from postroom.store.engine import Engine, Once, Reader, Tx
 from postroom.store.todos import Ending, Standing, TodoTable
-from postroom.text import cut, result_json
+from postroom.text import clean, cut, result_json
 
 _ENDED_BY = {Verb.COMPLETE: Outcome.DONE, Verb.FAIL: Outcome.FAILED, Verb.RELEASE: Outcome.RELEASED}
 
@@ -47,7 +47,8 @@ class EndingService:
         """Held -> its lease never shortened (S7)."""
         check_id(id_, Prefix.TODO, "todo")
         lifecycle.check_lease(ttl_ms)
-        todo = await self._table.heartbeat(self._once, id_, principal.name, _lease(lease_id), ttl_ms)
+        lease_id = _lease(lease_id)
+        todo = await self._table.heartbeat(self._once, id_, principal.name, lease_id, ttl_ms)
         if todo is None:
             raise await self._refusal(principal, id_, lease_id)
         return todo
@@ -56,7 +57,8 @@ class EndingService:
         """Held -> done; the lease id that did it gives the same todo again (S8, S22)."""
         check_id(id_, Prefix.TODO, "todo")
         stored = None if result is None else result_json(result, MAX_JSON_BYTES)
-        todo = await self._table.complete(self._once, id_, principal.name, _lease(lease_id), stored)
+        lease_id = _lease(lease_id)
+        todo = await self._table.complete(self._once, id_, principal.name, lease_id, stored)
         if todo is None:
             return await self._replay_or_refuse(principal, id_, lease_id, Verb.COMPLETE)
         self._wake.work([todo.queue])
@@ -72,7 +74,7 @@ class EndingService:
 
         todo = await self._engine.transact(operation, one=True)
         if todo is None:
-            return await self._replay_or_refuse(principal, item.id, item.lease_id, item.verb)
+            return await self._replay_or_refuse(principal, item.id, ending.lease_id, item.verb)
         self._wake.work([todo.queue])
         return Ended(todo)
 
@@ -127,7 +129,7 @@ class EndingService:
                 missed.append(n)
         if not missed:
             return
-        standings = await self._table.standings(self._reader, [(items[n].id, items[n].lease_id) for n in missed])
+        standings = await self._table.standings(self._reader, [(items[n].id, _lease(items[n].lease_id)) for n in missed])
         for n, standing in zip(missed, standings, strict=True):
             item = items[n]
             if self._repeats(principal, standing, item.verb) and standing.todo is not None:
@@ -169,5 +171,5 @@ class EndingService:
 
 
 def _lease(lease_id: str | None) -> str | None:
-    # An empty or malformed lease id must never pass for none given.
-    return None if lease_id is None else lease_id[:128] or "-"
+    # An empty or malformed lease id must never pass for none given, nor reach a database that cannot hold it.
+    return None if lease_id is None else clean(lease_id[:128]) or "-"

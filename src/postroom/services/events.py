@@ -8,6 +8,7 @@ from postroom.model import Event, EventState, EventTodo, Principal
 from postroom.services.pages import page_limit, read_cursor, show_cursor
 from postroom.store.engine import Engine, Reader
 from postroom.store.events import EventTable
+from postroom.text import check_text
 
 
 class EventService:
@@ -46,6 +47,9 @@ class EventService:
         """A page of events without bodies, newest first, each with its todos."""
         if state is not None and state not in EventState.__members__.values():
             raise Invalid(f"state {state[:40]!r} is expected to be one of {', '.join(EventState)}", field="state")
+        for value, field in ((source, "source"), (kind, "kind")):
+            if value is not None:
+                check_text(value, field)
         size = page_limit(limit)
         events = await self._table.page(self._reader, source, kind, state, read_cursor(cursor), size + 1)
         shown = events[:size]

@@ -22,15 +22,15 @@ WORDS: Final = facts_of.NAMES | {"source", "provider", "kind", "action", "delive
 
 _PART = re.compile(r"\{\{|\}\}|\{([a-z_]+)\}|[{}]")
 _BAD_KIND = re.compile(r"[^A-Za-z0-9._:/-]+")
-_CASES = ("kind", "action", "label", "author", "repository", "branch", "outcome", "target", "mention")
+_CASES = ("kind", "action", "label", "author", "repository", "branch", "outcome", "target", "changed", "mention")
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
     """What a rule asks of a delivery: for each fact named, that one of the values or globs fits, in any case.
 
-    label: on an event that adds or removes a label that one alone, else any that the thing bears. mention: any account
-    called. An empty tuple asks nothing; `("*",)` asks that the fact be told.
+    label: on an event that adds or removes a label that one alone, else any that the thing bears. target, changed,
+    mention: any of those told. An empty tuple asks nothing; `("*",)` asks that the fact be told.
     """
 
     kind: tuple[str, ...] = ()
@@ -41,6 +41,7 @@ class Match:
     branch: tuple[str, ...] = ()
     outcome: tuple[str, ...] = ()
     target: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
     mention: tuple[str, ...] = ()
 
     def miss(self, delivery: Delivery) -> str | None:
@@ -67,6 +68,10 @@ def _told(delivery: Delivery, name: str) -> tuple[str, ...]:
             return (facts.label,) if facts.label is not None else facts.labels
         case "mention":
             return facts.mentions
+        case "changed":
+            return facts.changed
+        case "target" if facts.targets:
+            return facts.targets
         case _:
             value = getattr(facts, name)
             return (value,) if value else ()

@@ -12,6 +12,7 @@ from postroom.model import Principal, Role, Token
 from postroom.services.wake import Wake
 from postroom.store.engine import Engine, Once, Reader, Tx
 from postroom.store.tokens import TokenTable
+from postroom.text import check_text
 
 CACHE_SECONDS = 5.0
 CACHE_SIZE = 1024
@@ -103,6 +104,7 @@ class TokenService:
     async def revoke(self, principal: Principal, id_or_name: str) -> Token:
         """Valid -> revoked, and what it had claimed goes back to its queues; for admins (RULINGS 17)."""
         _admin(principal)
+        check_text(id_or_name, "id")
 
         async def operation(tx: Tx) -> tuple[Token, list[str]]:
             token = await self._table.revoke(tx, id_or_name)

@@ -26,11 +26,11 @@ class Parsed:
     unparsed: str | None = None
 
 
-def parse(headers: Headers, body: bytes, form_field: str | None = None) -> Parsed:
+def parse(headers: Headers, body: bytes, form_field: str | None = None, *, form_rest: bool = False) -> Parsed:
     """Read a body as JSON in UTF-8, with or without a byte order mark; never raises.
 
-    A form gives the JSON in its `form_field`, or all its fields by name when the sender has no such field. What the
-    Content-Type says of the charset is not believed.
+    A form gives the JSON in its `form_field`, or all its fields by name when the sender has no such field; with
+    `form_rest` also when this one form lacks it. What the Content-Type says of the charset is not believed.
     """
     raw = body.removeprefix(codecs.BOM_UTF8)
     if not raw.strip():
@@ -38,7 +38,7 @@ def parse(headers: Headers, body: bytes, form_field: str | None = None) -> Parse
     kind = (headers.text("content-type") or "").split(";", 1)[0].strip().lower()
     try:
         if kind == FORM:
-            return Parsed(_form(raw, form_field))
+            return Parsed(_form(raw, form_field, form_rest))
         return Parsed(_value(raw, "body"))
     except Invalid as refused:
         return Parsed(None, cut(refused.message, 512))
@@ -50,7 +50,7 @@ def _value(raw: bytes, field: str) -> object:
     return clean_json(value) if _DOUBTFUL.search(raw) else value
 
 
-def _form(raw: bytes, form_field: str | None) -> object:
+def _form(raw: bytes, form_field: str | None, form_rest: bool) -> object:
     if form_field is None:
         # curl -d calls any body a form: what reads as JSON is JSON.
         try:
@@ -72,7 +72,7 @@ def _form(raw: bytes, form_field: str | None) -> object:
         if name in fields:
             raise Invalid(f"body has the form field {cut(name, 64)!r} twice", field="body")
         fields[name] = value
-    if form_field is None:
+    if form_field is None or (form_rest and form_field not in fields):
         return clean_json(fields)
     if form_field not in fields:
         raise Invalid(f"body is a form without the field {form_field!r}", field="body")

@@ -3,43 +3,76 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any
 
 from postroom.facts import Facts
 from postroom.sources.headers import Headers
 from postroom.sources.options import Options
-from postroom.sources.scheme import ALGORITHMS, DEFAULT_TOLERANCE_S, ENCODINGS, Hmac, Scheme, Token, bearer
+from postroom.sources.scheme import ALGORITHMS, ENCODINGS, Hmac, QueryToken, Scheme, Token, bearer
 from postroom.sources.source import Reading, Sender
-from postroom.sources.value import items, whole, words
+from postroom.sources.value import items, pointed, whole, words
 
-MAX_TOLERANCE_S = 7 * 24 * 3600
 KEY_HEADERS = ("idempotency-key", "x-idempotency-key")
 KIND_HEADERS = ("x-event", "x-event-type")
 
 _FIELDS = re.compile(r"\{([^{}]*)\}")
+_POINTER = re.compile(r"(/([^~/]|~[01])*)+")
+_PARAMETER = re.compile(r"[A-Za-z0-9_.~-]{1,64}")
 
 
 def make(options: Options) -> Sender:
-    """The sender that the options describe: scheme bearer, token or hmac. Raises Misconfigured."""
+    """The sender that the options describe: scheme hmac, bearer, token or query. Raises Misconfigured.
+
+    `query_token` names a parameter of the address that may hold the secret, alone or beside bearer or token.
+    """
     id_header = options.header("id_header")
-    kind = options.choice("scheme", ("hmac", "bearer", "token"), "hmac")
+    parameter = _parameter(options)
+    kind = options.choice("scheme", ("hmac", "bearer", "token", "query"), "query" if parameter else "hmac")
     scheme: Scheme
     if kind == "hmac":
+        if parameter is not None:
+            raise options.wrong("query_token", "expected none beside scheme hmac: it would prove less than a signature")
         scheme = _hmac(options, id_header)
-    elif kind == "token":
-        header = options.header("header")
-        if header is None:
-            raise options.wrong("header", "expected the name of the header that holds the token")
-        scheme = Token(header, options.text("prefix") or "")
+    elif kind == "query":
+        if parameter is None:
+            raise options.wrong("query_token", "expected the name of the query parameter that holds the secret")
+        scheme = QueryToken(parameter)
     else:
-        scheme = bearer()
+        token = _token(options) if kind == "token" else bearer()
+        scheme = QueryToken(parameter, token) if parameter is not None else token
     return Sender(
         provider="generic",
         scheme=scheme,
-        describe=describe,
+        describe=partial(describe, pointer=_pointer(options)),
         id_headers=(id_header, *KEY_HEADERS) if id_header else KEY_HEADERS,
         once=KIND_HEADERS,
     )
+
+
+def _token(options: Options) -> Token:
+    header = options.header("header")
+    if header is None:
+        raise options.wrong("header", "expected the name of the header that holds the token")
+    return Token(header, options.text("prefix") or "")
+
+
+def _parameter(options: Options) -> str | None:
+    name = options.text("query_token")
+    if name is not None and not _PARAMETER.fullmatch(name):
+        raise options.wrong(
+            "query_token", "expected the name of a query parameter such as token, not the secret itself"
+        )
+    return name
+
+
+def _pointer(options: Options) -> tuple[str, ...]:
+    pointer = options.text("id_pointer")
+    if pointer is None:
+        return ()
+    if not _POINTER.fullmatch(pointer):
+        raise options.wrong("id_pointer", f"expected a JSON pointer such as /delivery/id, got {pointer!r:.80}")
+    return tuple(token.replace("~1", "/").replace("~0", "~") for token in pointer[1:].split("/"))
 
 
 def _hmac(options: Options, id_header: str | None) -> Hmac:
@@ -67,13 +100,18 @@ def _hmac(options: Options, id_header: str | None) -> Hmac:
         signed=signed,
         timestamp_header=timestamp_header,
         id_header=id_header,
-        tolerance_s=options.number("tolerance_s", 1, MAX_TOLERANCE_S, DEFAULT_TOLERANCE_S),
+        tolerance_s=options.tolerance(),
     )
 
 
-def describe(headers: Headers, data: Any) -> Reading:
-    """Kind, action and facts under the plain names, where an object has them; any other JSON value is an event too."""
+def describe(headers: Headers, data: Any, *, pointer: tuple[str, ...] = ()) -> Reading:
+    """The kind from a header where it is told there, the rest from the body; pointer: where the body tells the id."""
     kind = next((found for name in KIND_HEADERS if (found := headers.text(name, 128)) is not None), None)
+    return read(kind, data, pointed(data, pointer) if pointer else None)
+
+
+def read(kind: str | None, data: Any, key: str | None = None) -> Reading:
+    """Kind, action and facts under the plain names, where an object has them; any other JSON value is an event too."""
     kind = kind or words(data, "kind") or words(data, "type") or words(data, "event") or "event"
     number = whole(data, "number")
     facts = Facts(
@@ -89,4 +127,4 @@ def describe(headers: Headers, data: Any) -> Reading:
     )
     place = f"{facts.repository or ''}{f'#{number}' if number is not None else ''}"
     title = ": ".join(part for part in (place, facts.title or kind) if part)
-    return Reading(kind, title, words(data, "action"), facts)
+    return Reading(kind, title, words(data, "action"), facts, key=key)

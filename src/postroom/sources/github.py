@@ -1,4 +1,7 @@
-"""GitHub: `X-Hub-Signature-256` over the raw body, JSON or a form with `payload`, and a `ping` when a hook is made."""
+"""GitHub: `X-Hub-Signature-256` over the raw body, JSON or a form with `payload`, and a `ping` when a hook is made.
+
+Gitea and Forgejo send GitHub's headers too: a request that bears their names is theirs, and refused here.
+"""
 
 from __future__ import annotations
 
@@ -46,6 +49,7 @@ def make(options: Options) -> Sender:
         id_headers=("x-github-delivery",),
         once=("x-github-event",),
         form_field="payload",
+        foreign=(("x-gitea-", "gitea"), ("x-forgejo-", "forgejo")),
     )
 
 
@@ -100,7 +104,7 @@ def _facts(kind: str, action: str | None, data: dict[str, Any]) -> Facts:
         or words(data, "review", "state")
         or words(data, "deployment_status", "state")
         or (words(data, "state") if kind == "status" else None),
-        target=_target(action, data),
+        target=_target(kind, action, data),
         mentions=_mentions(kind, data),
         item=str(item) if item is not None else None,
     )
@@ -129,7 +133,7 @@ def _branch(data: dict[str, Any], check: dict[str, Any]) -> str | None:
     return branch.removeprefix("refs/heads/") if branch else None
 
 
-def _target(action: str | None, data: dict[str, Any]) -> str | None:
+def _target(kind: str, action: str | None, data: dict[str, Any]) -> str | None:
     if action in {"review_requested", "review_request_removed"}:
         team = words(data, "requested_team", "slug")
         if team is not None:
@@ -138,7 +142,7 @@ def _target(action: str | None, data: dict[str, Any]) -> str | None:
         return words(data, "requested_reviewer", "login")
     if action in {"assigned", "unassigned"}:
         return words(data, "assignee", "login")
-    return None
+    return words(data, "pull_request", "user", "login") if kind == "pull_request_review" else None
 
 
 def _mentions(kind: str, data: dict[str, Any]) -> tuple[str, ...]:

@@ -1,23 +1,29 @@
-"""Headers as they came: a multimap of bytes in which a name may stand on several lines."""
+"""Headers as they came, a multimap of bytes in which a name may stand on several lines; and the query beside them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from urllib.parse import unquote_to_bytes
 
 from postroom.text import cut
 
 MAX_SHOWN = 100
 MAX_SHOWN_BYTES = 1024
+MAX_PARAMETERS = 100
 REDACTED = "[redacted]"
 
 _TELLING = ("signature", "token", "secret", "key", "auth", "cookie")
 
 
 class Headers:
-    """The header lines of one request, looked up by name in any case; built from the pairs that ASGI gives."""
+    """The header lines of one request, looked up by name in any case; built from the pairs and the query that ASGI gives.
 
-    def __init__(self, lines: Iterable[tuple[bytes, bytes]]) -> None:
+    The query may hold a secret: it is read by name alone, and never shown.
+    """
+
+    def __init__(self, lines: Iterable[tuple[bytes, bytes]], query: bytes = b"") -> None:
         self._lines: list[tuple[str, bytes]] = [(name.decode("latin-1").lower(), value) for name, value in lines]
+        self._query = query
 
     def all(self, name: str) -> list[bytes]:
         """Every value under a name, without the blanks around it, in the order of the lines."""
@@ -38,6 +44,20 @@ class Headers:
         except UnicodeDecodeError:
             value = values[0].decode("latin-1")
         return cut("".join(char if char.isprintable() else "�" for char in value), limit_bytes)
+
+    def parameter(self, name: str) -> list[bytes]:
+        """Every value of a query parameter, decoded, in order."""
+        wanted = name.encode()
+        found: list[bytes] = []
+        for part in self._query.split(b"&", MAX_PARAMETERS)[:MAX_PARAMETERS]:
+            key, _, value = part.partition(b"=")
+            if unquote_to_bytes(key.replace(b"+", b" ")) == wanted:
+                found.append(unquote_to_bytes(value.replace(b"+", b" ")))
+        return found
+
+    def has_prefix(self, prefix: str) -> bool:
+        """Whether some line's name begins so; the prefix is in lower case."""
+        return any(name.startswith(prefix) for name, _ in self._lines)
 
     def shown(self, hidden: Sequence[str] = (), secrets: Sequence[bytes] = ()) -> tuple[tuple[str, str], ...]:
         """The lines to keep beside an event: cleaned, cut, and with every value that may be a secret left out.

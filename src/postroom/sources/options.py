@@ -4,21 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from difflib import get_close_matches
+from typing import TypeVar
 
 from postroom.errors import Misconfigured
+from postroom.sources.scheme import DEFAULT_TOLERANCE_S, MAX_TOLERANCE_S
+
+T = TypeVar("T", int, None)
 
 
 class Options:
-    """A table being read; `refuse_rest` then names whatever key nobody took."""
+    """A table being read; `refuse_rest` then names whatever key nobody took.
 
-    def __init__(self, source: str, table: Mapping[str, object]) -> None:
+    place: where in the source the table stands, in words and as a path, when it is one within the source's own.
+    """
+
+    def __init__(self, source: str, table: Mapping[str, object], place: tuple[str, str] | None = None) -> None:
         self.source = source
+        self._words, self._path = ("", "") if place is None else (f"{place[0]}: ", f"{place[1]}.")
         self._table = table
         self._known: set[str] = set()
 
     def wrong(self, key: str, expected: str) -> Misconfigured:
-        """The error for a key of this source."""
-        return Misconfigured(f'source "{self.source}": {key}: {expected}', field=f"source.{self.source}.{key}")
+        """The error for a key of this table."""
+        field = f"source.{self.source}.{self._path}{key}"
+        return Misconfigured(f'source "{self.source}": {self._words}{key}: {expected}', field=field)
 
     def has(self, key: str) -> bool:
         """Whether the key is there."""
@@ -50,7 +59,7 @@ class Options:
             raise self.wrong(key, f"expected the name of a header such as X-Signature, got {value!r:.80}")
         return value.lower()
 
-    def number(self, key: str, low: int, high: int, default: int) -> int:
+    def number(self, key: str, low: int, high: int, default: T) -> int | T:
         """A whole number within bounds, or the default."""
         if not self.has(key):
             return default
@@ -58,6 +67,10 @@ class Options:
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             raise self.wrong(key, f"expected a whole number from {low} to {high}, got {value!r:.80}")
         return value
+
+    def tolerance(self) -> int:
+        """`tolerance_s`: how far a signed time may lie from now, on either side."""
+        return self.number("tolerance_s", 1, MAX_TOLERANCE_S, DEFAULT_TOLERANCE_S)
 
     def flag(self, key: str) -> bool:
         """true or false; absent is false."""

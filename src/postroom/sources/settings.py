@@ -11,11 +11,11 @@ from typing import Final
 
 from postroom.errors import Invalid, Misconfigured
 from postroom.lifecycle import check_queue
-from postroom.services.presets import PRESETS
-from postroom.services.rules import Rule
 from postroom.sources.options import Options
+from postroom.sources.rule_tables import rules_of
 from postroom.sources.scheme import Secret, Unsigned
-from postroom.sources.source import Source
+from postroom.sources.source import Sender, Source
+from postroom.sources.standard import MIN_KEY
 from postroom.sources.table import SENDERS
 
 MIN_SECRET_BYTES: Final = 16
@@ -75,7 +75,10 @@ def _build(
         raise options.wrong("provider", f"expected one of {', '.join(SENDERS)}")
     sender = SENDERS[provider](options)
     insecure = options.flag("insecure")
-    secrets = _secrets(options, environment, folder, warnings)
+    secrets = tuple(
+        _keyed(options, sender, key, secret, warnings)
+        for key, secret in _secrets(options, environment, folder, warnings)
+    )
     if insecure:
         if secrets:
             raise options.wrong("insecure", "expected no secrets beside insecure = true: take one of the two away")
@@ -91,7 +94,7 @@ def _build(
         sender=sender,
         secrets=secrets,
         queue=queue,
-        rules=_rules(options, provider, queue),
+        rules=rules_of(options, table, provider, queue),
         ignore_authors=options.texts("ignore_authors"),
         insecure=insecure,
     )
@@ -109,44 +112,41 @@ def _queue(options: Options) -> str | None:
         raise options.wrong("queue", refused.message) from None
 
 
-def _rules(options: Options, provider: str, queue: str | None) -> tuple[Rule, ...]:
-    logins = options.texts("logins")
-    name = options.choice("preset", tuple(PRESETS))
-    if name is None:
-        if logins:
-            raise options.wrong("logins", "expected a preset beside it: nothing else reads it")
-        return ()
-    preset = PRESETS[name]
-    if provider not in preset.providers:
-        raise options.wrong("preset", f"{name} is for {', '.join(preset.providers)}, and this source is {provider}")
-    if queue is None:
-        raise options.wrong("queue", f"expected a queue for the todos of preset {name}")
-    return preset.rules(logins)
-
-
-def _secrets(options: Options, environment: Mapping[str, str], folder: Path, warnings: list[str]) -> tuple[Secret, ...]:
-    found: list[Secret] = []
+def _secrets(
+    options: Options, environment: Mapping[str, str], folder: Path, warnings: list[str]
+) -> list[tuple[str, Secret]]:
+    """The secrets in order, each with the key of the settings that names it."""
+    found: list[tuple[str, Secret]] = []
     for variable in options.texts("secrets_env"):
         if not _VARIABLE.fullmatch(variable):
             raise options.wrong("secrets_env", "expected the name of an environment variable, not the secret itself")
         if variable not in environment:
             raise options.wrong("secrets_env", f"the environment has no {variable}; set it to the secret")
-        found.append(_secret(options, "secrets_env", environment[variable], variable))
+        found.append(("secrets_env", _secret(options, "secrets_env", environment[variable], variable)))
     path = options.text("secrets_file")
     if path is not None:
         lines = _lines(options, folder / Path(path).expanduser(), warnings)
-        found += [
-            _secret(options, "secrets_file", line, f"{Path(path).name}:{number}") for number, line in lines if line
-        ]
+        for number, line in lines:
+            if line:
+                found.append(("secrets_file", _secret(options, "secrets_file", line, f"{Path(path).name}:{number}")))
     for index, value in enumerate(options.texts("secrets", shown=False)):
-        found.append(_secret(options, "secrets", value, f"secrets[{index}]"))
-    for secret in found:
-        if len(secret.value) < MIN_SECRET_BYTES:
-            warnings.append(
-                f'source "{options.source}": the secret {secret.label} is short; '
-                f"take {MIN_SECRET_BYTES} random bytes or more"
-            )
-    return tuple(found)
+        found.append(("secrets", _secret(options, "secrets", value, f"secrets[{index}]")))
+    return found
+
+
+def _keyed(options: Options, sender: Sender, key: str, secret: Secret, warnings: list[str]) -> Secret:
+    """The secret with the bytes that sign; warned of when those are too few to be safe."""
+    if sender.key is not None:
+        try:
+            secret = replace(secret, key=sender.key(secret.value.decode()))
+        except Invalid as refused:
+            raise options.wrong(key, f"{secret.label} {refused.message}") from None
+    least = MIN_SECRET_BYTES if secret.key == secret.value else MIN_KEY
+    if len(secret.key) < least:
+        warnings.append(
+            f'source "{options.source}": the secret {secret.label} is short; take {least} random bytes or more'
+        )
+    return secret
 
 
 def _lines(options: Options, path: Path, warnings: list[str]) -> list[tuple[int, str]]:

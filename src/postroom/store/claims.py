@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from postroom.model import Todo
 from postroom.store.engine import Row, Tx
 from postroom.store.statements import Dialect
-from postroom.store.todos import todo_of
+from postroom.store.todos import Ending, todo_of
 
 SPARE = 8
 """How many more candidates than asked for are read, since others may have locked the first ones; the arms of what
@@ -55,12 +55,15 @@ class ClaimTable:
         rows = await tx.rows("todo_claim", **_params(ask, rooms))
         return _taken(rows, 0, ask.limit)
 
-    async def complete_and_take(
-        self, tx: Tx, id_: str, lease_id: str, ended_by: str, result: str | None, ask: ClaimAsk
-    ) -> tuple[str | None, Taken]:
+    async def complete_and_take(self, tx: Tx, ending: Ending, ended_by: str, ask: ClaimAsk) -> tuple[str | None, Taken]:
         """One statement on PostgreSQL: held -> done, and claim; the queue of the attempt that ended (RULINGS 11)."""
         rows = await tx.rows(
-            "todo_complete_claim", id=id_, lease_id=lease_id, ended_by=ended_by, result=result, **_params(ask, None)
+            "todo_complete_claim",
+            id=ending.id,
+            lease_id=ending.lease_id,
+            ended_by=ended_by,
+            result=ending.result,
+            **_params(ask, None),
         )
         return rows[0][0], _taken(rows, 1, ask.limit)
 

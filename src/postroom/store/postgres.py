@@ -35,7 +35,7 @@ HINT_SECONDS = 0.01
 # Every hot statement is written for its index, so the plan never depends on the values; to plan it anew costs more than
 # to run it.
 SESSION = (
-    "-c plan_cache_mode=force_generic_plan -c jit=off "
+    "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c jit=off "
     f"-c statement_timeout={STATEMENT_SECONDS * 1000} -c lock_timeout=10000 "
     "-c idle_in_transaction_session_timeout=15000 -c timezone=UTC"
 )

@@ -25,9 +25,9 @@ class Api:
     """Everything the door needs.
 
     ready: None when the daemon serves, else why not yet. away: why its database could not be reached when it was last
-    looked at, else None; calls are let in all the same, to find out for themselves. allowed_hosts: Host names besides loopback, with or without a
-    port; `*` is any. open_principal: who a caller without a token is, where tokens are not wanted. mcp: answers `/mcp`,
-    with the principal in `scope["state"]`. hooks: answers everything under `/hooks/`.
+    looked at, else None; calls are let in all the same, to find out for themselves. allowed_hosts: Host names besides
+    loopback, with or without a port; `*` is any. open_principal: who a caller without a token is, where tokens are not
+    wanted. mcp: answers `/mcp`, with the principal in `scope["state"]`. hooks: answers everything under `/hooks/`.
     """
 
     todos: TodoService

@@ -22,15 +22,22 @@ class SetQueue(Asked):
     """What changes in a queue; what is absent stays, and null is the default again."""
 
     paused: Annotated[bool, Field(description="Whether claims are stopped; nothing else is.")] | None = None
-    lease_s: Annotated[float, seconds("How long a claim holds; 300", MIN_LEASE, MAX_LEASE)] | None = None
+    lease_s: Annotated[float, seconds("How long a claim holds, 300 by default", MIN_LEASE, MAX_LEASE)] | None = None
     max_attempts: MaxAttempts | None = None
-    backoff_s: Annotated[float, seconds("The wait after the first failure; 30", 0, MAX_BACKOFF)] | None = None
-    backoff_cap_s: Annotated[float, seconds("The longest such wait; 900", 0, MAX_BACKOFF)] | None = None
+    backoff_s: Annotated[float, seconds("The wait after the first failure, 30 by default", 0, MAX_BACKOFF)] | None = (
+        None
+    )
+    backoff_cap_s: Annotated[float, seconds("The longest such wait, 900 by default", 0, MAX_BACKOFF)] | None = None
     max_in_flight: (
-        Annotated[Whole, told("How many may be claimed at once; no bound.", minimum=1, maximum=MAX_IN_FLIGHT)] | None
+        Annotated[Whole, told("How many may be claimed at once; unbounded if null.", minimum=1, maximum=MAX_IN_FLIGHT)]
+        | None
     ) = None
-    keep_done_s: Annotated[float, seconds("How long done todos stay; 14 days", MINUTE, MAX_KEEP)] | None = None
-    keep_dead_s: Annotated[float, seconds("How long dead letters stay; 90 days", MINUTE, MAX_KEEP)] | None = None
+    keep_done_s: Annotated[float, seconds("How long done todos stay, 14 days by default", MINUTE, MAX_KEEP)] | None = (
+        None
+    )
+    keep_dead_s: (
+        Annotated[float, seconds("How long dead letters stay, 90 days by default", MINUTE, MAX_KEEP)] | None
+    ) = None
 
     def changes(self) -> dict[str, Any]:
         """The given settings as the service names them, in ms. Raises Invalid naming the field."""

@@ -14,6 +14,21 @@ from postroom.doors.http.routes import route_table
 from postroom.doors.http.schemas import COMPONENTS
 from postroom.errors import Misconfigured, PostroomError
 
+_HOOKS = """
+## Webhooks
+
+### POST /hooks/{source}
+
+Take in a delivery of a source that the settings name. It is proved by its signature, not by a token, and any `Host` may
+be asked for it. The body is plain (no `Content-Encoding`), of at most 5 MiB, and there within 30 s.
+
+Answers 202 `{event_id, duplicate, todos: EventTodo[]}` once the event and its todos are committed; the same delivery
+again waits for the first and is a `duplicate`. A ping is recorded and makes no work; a body that is signed but cannot be
+read is kept as `unparsed`. Refuses with 401 Unauthorized (the same for every reason; the log has it), 404 Not Found, 405
+Method Not Allowed, 408 Request Timeout, 413 Request Entity Too Large, 415 Unsupported Media Type and, with
+`Retry-After`, 503 Service Unavailable.
+"""
+
 _OWN = frozenset({404, 409})
 """The refusals that depend on the route; the others are told once, at the top."""
 
@@ -47,6 +62,7 @@ def page(routes: Sequence[Route]) -> str:
         for route in routes:
             if route.noun == noun:
                 parts += _route(route)
+    parts.append(_HOOKS)
     parts.append("\n## Shapes\n")
     for name, schema in COMPONENTS.items():
         if name != "Error":

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from postroom.doors.http.answers import Answer, json_answer
 from postroom.doors.http.fields import (
+    OWNER_PATTERN,
     Asked,
     Assignee,
     Cursor,
@@ -96,7 +97,7 @@ class ListTodos(Asked):
     state: (
         Annotated[str, told("Only this state; parked and dead are kinds of failed.", enum=list(FILTER_STATES))] | None
     ) = None
-    assignee: Assignee | None = None
+    assignee: Annotated[str, told("Only todos assigned to this owner.", pattern=OWNER_PATTERN)] | None = None
     cursor: Cursor | None = None
     limit: Limit | None = None
 

@@ -187,10 +187,14 @@ group by queue
 
 -- Lapsed claims whose attempts are spent: dead letters, a bounded number a call.
 -- name: todo_bury_spent [postgres]
-with spent as materialized (
+with found as materialized (
+  select id from todos
+  where queue {among:queues} and state = 'claimed' and lease_expires_at <= {now} and attempt >= max_attempts limit :limit
+), spent as materialized (
   select t.id, t.lease_id, t.owner, t.claimed_at from todos t
-  where t.queue {among:queues} and t.state = 'claimed' and t.lease_expires_at <= {now} and t.attempt >= t.max_attempts
-  order by t.id limit :limit {lock}
+  where t.id = any(array(select id from found))
+    and t.state = 'claimed' and t.lease_expires_at <= {now} and t.attempt >= t.max_attempts
+  order by t.id {lock}
 ), noted as (
   insert into attempts (todo_id, lease_id, owner, claimed_at, ended_at, outcome)
   select id, lease_id, owner, claimed_at, {now}, 'lapsed' from spent on conflict do nothing

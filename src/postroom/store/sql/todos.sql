@@ -72,9 +72,6 @@ select {todo} from todos where queue = :queue and idempotency_key = :idempotency
 -- name: todo_get
 select {todo}, {history:todos.id} from todos where id = :id
 
--- name: todo_lines
-select {todo_line} from todos where id {among:ids}
-
 -- name: todo_whole
 select {todo} from todos where id {among:ids}
 
