@@ -34,6 +34,16 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev"))
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what tests have counted (`record_property("counted", …)`), whichever process ran them."""
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if getattr(report, "when", None) == "call":
+                for name, value in report.user_properties:
+                    if name == "counted":
+                        terminalreporter.write_line(str(value))
+
+
 @pytest.fixture(scope="session")
 def clock() -> Callable[[], int]:
     """The host's clock in ms UTC; tests move time with the engine's `skew`."""

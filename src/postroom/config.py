@@ -6,7 +6,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +173,20 @@ def load_settings(
         file=file,
         origins=origins,
     )
+
+
+def with_sources_of_file(settings: Settings) -> Settings:
+    """The settings with the sources that the file names now; one that was made since the start is found.
+
+    Raises Misconfigured naming file, line and key. Everything else stays as it was at the start.
+    """
+    file = settings.file if settings.file is not None else _find_file(None, settings.data)
+    text, table = _read_file(file)
+
+    def wrong(key: str, expected: str) -> Misconfigured:
+        return Misconfigured(f"{_place(file, text, key)}: {key}: expected {expected}", field=key)
+
+    return replace(settings, sources=_sources(table, wrong), file=file)
 
 
 def place_of(settings: Settings, key: str) -> str:

@@ -49,105 +49,12 @@ OPEN_AGAIN = 1.0
 log = logging.getLogger("postroom")
 
 
-def wall_clock() -> int:
-    """The host's clock in ms UTC."""
-    return time.time_ns() // 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Office:
-    """Every service of one installation, over one engine."""
-
-    engine: Engine
-    todos: TodoService
-    endings: EndingService
-    claims: ClaimService
-    waiting: WaitingRoom
-    queues: QueueService
-    events: EventService
-    intake: IntakeService
-    tokens: TokenService
-    trace: TraceService
-    sweep: Sweep
-    wake: Wake
-
-    def desk(self, principal: Principal, source: str = "python") -> LocalDesk:
-        """The verbs of the queue for one principal."""
-        return LocalDesk(principal, self.todos, self.claims, self.endings, self.waiting, source)
-
-
-def make_engine(url: str, clock: Callable[[], int] = wall_clock) -> Engine:
-    """The engine of a database URL, not yet opened. Raises Misconfigured for a URL of another kind."""
-    if url.startswith("sqlite:///"):
-        from postroom.store.sqlite import SqliteEngine
-
-        return SqliteEngine(Path(url.removeprefix("sqlite:///")).expanduser(), clock)
-    if url.startswith(("postgresql://", "postgres://")):
-        from postroom.store.postgres import PostgresEngine
-
-        return PostgresEngine(url)
-    raise Misconfigured(f"database {url[:40]!r}: expected sqlite:///FILE or postgresql://…", field="database")
-
-
-def compose(
-    engine: Engine,
-    *,
-    ids: Ids | None = None,
-    jitter: random.Random | None = None,
-    clock: Callable[[], int] = wall_clock,
-) -> Office:
-    """Every service over an engine; nothing runs yet."""
-    ids = ids or RandomIds()
-    jitter = jitter or random.Random()
-    wake = Wake(engine)
-    todo_table, claim_table = TodoTable(engine.dialect), ClaimTable(engine.dialect)
-    queue_table, event_table = QueueTable(), EventTable()
-    todos = TodoService(engine, todo_table, Requests(engine, RequestTable()), wake, ids)
-    endings = EndingService(engine, todo_table, wake, jitter)
-    claims = ClaimService(engine, claim_table, todo_table, queue_table, todos, endings, wake, ids, jitter)
-    events = EventService(engine, event_table)
-    return Office(
-        engine=engine,
-        todos=todos,
-        endings=endings,
-        claims=claims,
-        waiting=WaitingRoom(engine, claim_table, queue_table, claims, wake),
-        queues=QueueService(engine, queue_table, wake),
-        events=events,
-        intake=IntakeService(engine, event_table, todo_table, wake, ids),
-        tokens=TokenService(engine, TokenTable(), wake, ids, time.monotonic),
-        trace=TraceService(engine, todos, events, event_table),
-        sweep=Sweep(engine, SweepTable(engine.dialect), queue_table, wake, clock),
-        wake=wake,
-    )
-
-
-@asynccontextmanager
-async def connect(url: str, *, name: str = "python") -> AsyncIterator[LocalDesk]:
-    """A desk over a store in this process, for `name`, who is admin there; no daemon is needed.
-
-    `url` is `sqlite:///FILE` (which this process then holds alone) or `postgresql://…`. Raises Misconfigured when
-    another process holds the file or its schema is newer, Unavailable when the server cannot be reached.
-    """
-    check_name(name, "name")
-    office = compose(make_engine(url))
-    await office.engine.open()
-    sweep = asyncio.create_task(office.sweep.run())
-    try:
-        yield office.desk(Principal(name, Role.ADMIN))
-    finally:
-        sweep.cancel()
-        await asyncio.gather(sweep, return_exceptions=True)
-        await office.waiting.close()
-        await office.engine.close()
-
-
 class Daemon:
     """A served installation: it answers 503 while its database is away, and keeps trying to reach it (RULINGS 20)."""
 
-    def __init__(self, settings: Settings, office: Office, sources: Sources) -> None:
+    def __init__(self, settings: Settings, office: Office) -> None:
         self.settings = settings
-        self.sources = sources
+        self.installation = Installation(settings, office.roster)
         self.office = office
         self.started_at = wall_clock()
         self._reason: str | None = "starting"
@@ -179,8 +86,8 @@ class Daemon:
                 "deleted": report.deleted,
                 "failures": report.failures,
             },
-            "sources": sorted(self.sources.by_name),
-            "warnings": [*self.sources.warnings, *await self.office.sweep.warnings()],
+            "sources": [source.name for source in self.office.roster],
+            "warnings": [*self.office.roster.warnings, *await self.office.sweep.warnings()],
         }
 
     def stop(self) -> None:
@@ -189,11 +96,12 @@ class Daemon:
 
     async def run(self, announce: Callable[[str], None]) -> int:
         """Serve until stopped: 0, or 1 when the database refuses this program for good."""
+        from postroom.doors.hooks import HooksDoor
         from postroom.doors.listeners import Listeners
         from postroom.doors.mcp.http import McpDoor
 
         chosen = self.settings
-        hooks = self._hooks()
+        hooks = HooksDoor(self.office.roster, self.office.intake, self.ready, wall_clock)
         mcp = McpDoor(lambda principal: self.office.desk(principal, "mcp"), chosen.http_hosts)
         listeners = Listeners(
             self._app(hooks, mcp),
@@ -204,6 +112,7 @@ class Daemon:
             hooks_port=chosen.hooks_port,
         )
         listeners.open()
+        self.installation.base, self.installation.hooks_base = listeners.base, listeners.hooks_base
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
@@ -224,6 +133,9 @@ class Daemon:
             await self.office.engine.close()
         if self._failure is not None:
             raise self._failure
+        for task in (keeper, serving):
+            if not task.cancelled() and (fault := task.exception()) is not None:
+                raise fault
         return 0
 
     async def _keep(self) -> None:
@@ -244,7 +156,11 @@ class Daemon:
         await self.office.sweep.run()
 
     async def _prepare(self) -> None:
-        await self.office.tokens.ensure("admin", Role.ADMIN, admin_secret(self.settings.token_file))
+        path = self.settings.token_file
+        try:
+            self.office.tokens.keep("admin", Role.ADMIN, admin_secret(path))
+        except (OSError, UnicodeDecodeError) as error:
+            raise Misconfigured(f"the admin's token {path} cannot be used: {error}", field="data") from None
         operator = Principal("admin", Role.ADMIN)
         for name, changes in self.settings.queues.items():
             try:
@@ -253,12 +169,6 @@ class Daemon:
                 raise Misconfigured(
                     f"{self.settings.file}: [queue.{name}]: {error.message}", field=error.field
                 ) from None
-
-    def _hooks(self) -> Any:
-        from postroom.doors.hooks import Hook, HooksDoor
-
-        hooks = {name: Hook(source) for name, source in self.sources.by_name.items()}
-        return HooksDoor(hooks, self.office.intake, self.ready, wall_clock)
 
     def _app(self, hooks: Any, mcp: Any) -> Any:
         from postroom.doors.http.api import Api
@@ -273,6 +183,11 @@ class Daemon:
                 waiting=office.waiting,
                 queues=office.queues,
                 events=office.events,
+                replays=office.replays,
+                rulesets=office.rulesets,
+                trials=office.trials,
+                roster=office.roster,
+                installation=self.installation,
                 tokens=office.tokens,
                 trace=office.trace,
                 desk_for=lambda principal: office.desk(principal, "api"),
@@ -305,34 +220,13 @@ def serve(settings: Settings) -> int:
         print(f"postroom serves {places}", flush=True)
 
     async def main() -> int:
-        return await Daemon(settings, compose(make_engine(settings.database)), sources).run(announce)
+        office = compose(make_engine(settings.database), roster=Roster(sources))
+        return await Daemon(settings, office).run(announce)
 
     # Threads that hand a short answer back must not wait 5 ms for the interpreter.
     sys.setswitchinterval(0.001)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(main())
-
-
-def read_sources(settings: Settings) -> Sources:
-    """The sources of the settings. Raises Misconfigured naming file, line and key."""
-    folder = settings.file.parent if settings.file is not None else settings.data
-    tables = settings.sources
-    try:
-        return build_sources(tables, os.environ, folder)
-    except Misconfigured as error:
-        key = (error.field or "source").rsplit(".", 1)[-1]
-        place = place_of(settings, f"source[{_first_wrong(tables, folder)}].{key}")
-        raise Misconfigured(f"{place}: {error.message}", field=error.field) from None
-
-
-def _first_wrong(tables: Sequence[Mapping[str, Any]], folder: Path) -> int:
-    """Which of the sources' tables it is that cannot be read, beside those before it."""
-    for index in range(len(tables)):
-        try:
-            build_sources(tables[: index + 1], os.environ, folder)
-        except Misconfigured:
-            return index
-    return 0
 
 
 def admin_secret(path: Path) -> str:

@@ -261,7 +261,11 @@ class QueueStatus:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One verified delivery. Fields are the row's columns in order; `deliveries` counts how often it arrived."""
+    """One verified delivery. Fields are the row's columns in order; `deliveries` counts how often it arrived.
+
+    suspected_replay: the same bytes had come before under another id, and nothing signed tells the two apart.
+    rules_version: which version of the source's own rules decided; None where it had none.
+    """
 
     seq: int
     id: str
@@ -281,6 +285,9 @@ class Event:
     body_bytes: int
     headers_json: str | None
     body_json: str | None
+    suspected_replay: bool = False
+    trace_json: str | None = None
+    rules_version: int | None = None
 
     @property
     def headers(self) -> Any:
@@ -288,9 +295,27 @@ class Event:
         return None if self.headers_json is None else json.loads(self.headers_json)
 
     @property
+    def trace(self) -> Any:
+        """How its rules decided, line by line; None where that is not shown."""
+        return None if self.trace_json is None else json.loads(self.trace_json)
+
+    @property
     def body(self) -> Any:
         """The cleaned copy of the body, parsed; None when it was unparsable."""
         return None if self.body_json is None else json.loads(self.body_json)
+
+
+@dataclass(frozen=True, slots=True)
+class EventFilter:
+    """Which events are wanted; times are ms UTC, `since` included and `until` not."""
+
+    source: str | None = None
+    kind: str | None = None
+    action: str | None = None
+    state: str | None = None
+    since: int | None = None
+    until: int | None = None
+    suspected_replay: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

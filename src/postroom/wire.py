@@ -201,7 +201,7 @@ def link_view(link: EventTodo) -> dict[str, Any]:
 
 
 def event_view(event: Event, *, whole: bool = True, todos: tuple[EventTodo, ...] | None = None) -> dict[str, Any]:
-    """An event; `whole` with its redacted headers and the cleaned copy of its body."""
+    """An event; `whole` with its rules' decision, its redacted headers and the cleaned copy of its body."""
     view: dict[str, Any] = {
         "id": event.id,
         "source": event.source,
@@ -218,8 +218,11 @@ def event_view(event: Event, *, whole: bool = True, todos: tuple[EventTodo, ...]
         "received_at": show_time(event.received_at),
         "last_delivery_at": show_time(event.last_delivery_at),
         "body_bytes": event.body_bytes,
+        "suspected_replay": event.suspected_replay,
+        "rules_version": event.rules_version,
     }
     if whole:
+        view["trace"] = event.trace
         view["headers"] = event.headers
         view["body"] = event.body
     if todos is not None:

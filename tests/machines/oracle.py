@@ -162,7 +162,12 @@ class Oracle:
         if todo is not None and lifecycle.held_by(todo, who.name, item.lease_id):
             return self.ending(who, item), False
         owner, outcome = self.ended.get((item.id, item.lease_id or ""), (None, None))
-        if owner is not None and owner.split("/")[0] == who.name and outcome is _OUTCOMES[item.verb] and todo is not None:
+        if (
+            owner is not None
+            and owner.split("/")[0] == who.name
+            and outcome is _OUTCOMES[item.verb]
+            and todo is not None
+        ):
             return None, True
         self.find(who, item.id)
         raise Conflict("not held")

@@ -368,7 +368,11 @@ class QueueMachine(RuleBasedStateMachine):
         most: int,
     ) -> None:
         items = list({item.id: item for item in map(self._item, chosen)}.values())
-        if named is not None and self.ground.halves_at_once and not (len(items) == 1 and items[0].verb is Verb.COMPLETE):
+        if (
+            named is not None
+            and self.ground.halves_at_once
+            and not (len(items) == 1 and items[0].verb is Verb.COMPLETE)
+        ):
             # The two halves run beside each other there: what they give is certain only over queues apart.
             touched = {self.oracle.todos[item.id].queue for item in items}
             named = tuple(name for name in named if name not in touched)

@@ -126,7 +126,9 @@ async def test_claim_by_id(bench: Bench) -> None:
 async def test_many_who_claim_one_id(bench: Bench) -> None:
     # S6
     todo = await bench.create()
-    answers = await gather(*[bench.office.claims.claim(Principal(f"w{n}"), todo.id, None, None, None) for n in range(20)])
+    answers = await gather(
+        *[bench.office.claims.claim(Principal(f"w{n}"), todo.id, None, None, None) for n in range(20)]
+    )
     assert sum(isinstance(answer, Todo) for answer in answers) == 1
     assert sum(isinstance(answer, Conflict) for answer in answers) == 19
 

@@ -54,7 +54,13 @@ async def test_a_heartbeat_prolongs_and_never_shortens(bench: Bench) -> None:
 async def test_only_the_holder_beats(bench: Bench) -> None:
     # S7 # S12
     held = await bench.claimed()
-    for who, lease in ((BOB, held.lease_id), (ANN, "ls_other"), (ANN, ""), (BOB, None), (Principal("an"), held.lease_id)):
+    for who, lease in (
+        (BOB, held.lease_id),
+        (ANN, "ls_other"),
+        (ANN, ""),
+        (BOB, None),
+        (Principal("an"), held.lease_id),
+    ):
         with pytest.raises(Conflict) as caught:
             await bench.office.endings.heartbeat(who, held.id, lease, None)
         assert caught.value.details["owner"] == "ann"
@@ -89,7 +95,12 @@ async def test_fail_parks_with_doubling_backoff_then_is_a_dead_letter(bench: Ben
         assert held.attempt == attempt
         parked = await bench.fail(ANN, held, error=f"no {attempt}")
         assert parked.next_retry_at is not None
-        assert (parked.state, parked.owner, parked.lease_id, parked.completed_at) == (TodoState.FAILED, None, None, None)
+        assert (parked.state, parked.owner, parked.lease_id, parked.completed_at) == (
+            TodoState.FAILED,
+            None,
+            None,
+            None,
+        )
         waits.append(parked.next_retry_at - parked.updated_at)
         bench.move(waits[-1] - 500)
         assert await bench.claim() == []
@@ -295,7 +306,9 @@ async def test_a_batch_of_endings_answers_each(bench: Bench) -> None:
     ]
     results = await bench.office.endings.end_many(ANN, items)
     assert [result.id for result in results] == [item.id for item in items]
-    shown = [type(result.error).__name__ if result.error else (str(result.state), result.replayed) for result in results]
+    shown = [
+        type(result.error).__name__ if result.error else (str(result.state), result.replayed) for result in results
+    ]
     assert shown == [
         ("done", False),
         ("failed", False),

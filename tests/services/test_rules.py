@@ -240,7 +240,7 @@ TEXT = st.text(max_size=40) | st.sampled_from(["\x01" * 2048, '"\\' * 1024, "é"
         Facts,
         **{
             name: st.lists(TEXT, max_size=30).map(tuple)
-            if name in {"labels", "mentions"}
+            if name in {"labels", "mentions", "targets", "changed"}
             else st.none() | (st.integers(0, 1 << 62) if name == "number" else TEXT)
             for name in NAMES
         },

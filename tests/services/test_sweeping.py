@@ -23,7 +23,13 @@ async def test_lapsed_claims_go_back_or_are_dead_letters(bench: Bench) -> None:
     bench.move(300_001)
     await bench.office.sweep.once()
     back, dead = await bench.get(again), await bench.get(spent)
-    assert (back.state, back.attempt, back.owner, back.lease_id, back.claimed_at) == (TodoState.PENDING, 1, None, None, None)
+    assert (back.state, back.attempt, back.owner, back.lease_id, back.claimed_at) == (
+        TodoState.PENDING,
+        1,
+        None,
+        None,
+        None,
+    )
     assert (dead.state, dead.reason, dead.error) == (TodoState.FAILED, Reason.EXHAUSTED, "the lease of ann lapsed")
     assert dead.completed_at == dead.updated_at
     assert (await bench.get(live)).state is TodoState.CLAIMED

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from postroom.model import Delivery
+from postroom.sources.samples import sample
 from postroom.sources.scheme import Rejected
 from postroom.sources.settings import build_sources
 from postroom.sources.source import Source
@@ -61,3 +62,30 @@ def refused(source: Source, headers: Pairs, body: bytes, now_ms: int = NOW) -> s
     got = source.receive(headers, body, now_ms)
     assert isinstance(got, Rejected), got
     return got.reason
+
+
+STANDARD_SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+
+def secret_for(provider: str) -> str:
+    """A secret as this provider gives one."""
+    return STANDARD_SECRET if provider in {"standard", "gitlab"} else SECRET
+
+
+def source_of(provider: str, **more: Any) -> Source:
+    """A source of a provider under its usual secret, with its preset where there is one."""
+    table = {"name": provider, "provider": provider, "secrets": [secret_for(provider)], "queue": "inbox", **more}
+    return one({key: value for key, value in table.items() if value is not None})
+
+
+def sent(provider: str, kind: str | None = None, id_: str = "d-1", now_ms: int = NOW) -> tuple[Pairs, bytes]:
+    """A sample of a provider as header lines and body."""
+    source = source_of(provider)
+    made = sample(provider, kind, now_ms, source.secrets[0], id_)
+    return [(name.encode(), value.encode("latin-1")) for name, value in made.headers], made.body
+
+
+def with_header(pairs: Pairs, name: str, value: bytes | None) -> Pairs:
+    """The lines with one of them changed, or taken away."""
+    kept = [(key, old) for key, old in pairs if key.lower() != name.encode()]
+    return kept if value is None else [*kept, (name.encode(), value)]

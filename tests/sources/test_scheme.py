@@ -52,7 +52,7 @@ def test_slack_vector() -> None:
         x_slack_request_timestamp="1531420618",
     )
     got = slack.verify(secrets("8f742231b10e8888abcd99yyyzzz85a5"), given_, body, 1531420618_000)
-    assert got == Verified("s0", "hmac-sha256", "1531420618")
+    assert got == Verified("s0", "hmac-sha256", "1531420618", timed=True)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,9 @@ def test_standard_webhooks_vectors(secret: str, id_: str, stamp: str, body: byte
     known = secrets(b"another key of that sender", base64.b64decode(secret))
     for sent in (signature, f"v1a,bm90IG91cnM=  v1,AAAA {signature}", f"v1,{'é' * 9} {signature}"):
         given_ = headers(webhook_signature=sent, webhook_timestamp=stamp, webhook_id=id_)
-        assert standard.verify(known, given_, body, int(stamp) * 1000) == Verified("s1", "hmac-sha256", stamp)
+        assert standard.verify(known, given_, body, int(stamp) * 1000) == Verified(
+            "s1", "hmac-sha256", stamp, id=id_, timed=True
+        )
     lines = Headers(
         [
             (b"Webhook-Signature", b"v1,AAAA"),
@@ -304,7 +306,7 @@ def test_two_timestamps_are_refused_and_a_body_cannot_name_the_fields() -> None:
 )
 def test_bearer(sent: str, good: bool) -> None:
     got = bearer().verify(secrets("other", SECRET), headers(authorization=sent), b"", NOW)
-    assert got == (Verified("s1", "bearer", "2023-11-14") if good else got)
+    assert got == (Verified("s1", "bearer", "2023-11-14", sealed=False) if good else got)
     assert isinstance(got, Verified) == good
 
 
@@ -318,7 +320,7 @@ def test_token_header() -> None:
 
 
 def test_unsigned_says_so() -> None:
-    assert Unsigned().verify((), headers(), b"", NOW) == Verified("nobody", "none", "2023-11-14")
+    assert Unsigned().verify((), headers(), b"", NOW) == Verified("nobody", "none", "2023-11-14", sealed=False)
 
 
 def test_a_secret_is_not_in_a_repr() -> None:

@@ -48,7 +48,7 @@ def test_secrets_come_from_environment_file_and_table_in_that_order(tmp_path: Pa
     [
         ({"name": "No Name"}, "name", "lower-case"),
         ({"name": None}, "name", "lower-case"),
-        ({"provider": "gihub"}, "provider", "github, generic"),
+        ({"provider": "gihub"}, "provider", "github, gitlab"),
         ({"provider": None}, "provider", "expected a text"),
         ({"encodng": "hex"}, "encodng", "did you mean encoding?"),
         ({"zzz": 1}, "zzz", "unknown key; expected"),
@@ -112,8 +112,10 @@ def test_a_preset_needs_a_queue_and_takes_the_accounts() -> None:
     table: dict[str, Any] = {"name": "gh", "provider": "github", "secrets": [SECRET], "preset": "github"}
     assert wrong(table).field == "source.gh.queue"
     source = one({**table, "queue": "inbox", "logins": "my-bot"})
-    assert [rule.name for rule in source.rules][:2] == ["issue-opened", "issue-labelled"]
-    assert source.rules[-1].match.mention == ("my-bot",)
+    called = {rule.name: (rule.match.mention, rule.match.target) for rule in source.rules}
+    assert list(called)[:2] == ["issue-opened", "issue-labelled"]
+    assert called["mention"] == (("my-bot",), ())
+    assert called["issue-assigned"] == called["review-submitted"] == ((), ("my-bot",))
     assert github().rules == ()
 
 

@@ -32,7 +32,15 @@ CLAIM = {
     "new_lease": "ls_new",
     "claim_key": None,
 }
-ENDING = {"id": "td_1", "owner": "ann", "ended_by": "ann", "lease_id": "ls_1", "verb": "fail", "whole": 1, "brief": None}
+ENDING = {
+    "id": "td_1",
+    "owner": "ann",
+    "ended_by": "ann",
+    "lease_id": "ls_1",
+    "verb": "fail",
+    "whole": 1,
+    "brief": None,
+}
 WORDS = {"result": None, "note": None, "retry": True, "delay": None, "jitter": 0.0}
 SWEEP = {"queues": ["q1", "q2"], "limit": 200, "queue": "q1", "keep": 1000}
 ID = {"sqlite": "sqlite_autoindex_todos_1", "postgres": "todos_id_key"}

@@ -21,6 +21,7 @@ from tests.processes import Processes, wait_until
 from tests.sources.signing import SECRET, github_headers
 
 ASK_S = 30.0
+START_S = 60.0
 GITHUB = f"""\
 [[source]]
 name = "github"
@@ -118,7 +119,7 @@ class Daemon:
             assert process.poll() is None, f"the daemon ended:\n{self.output}"
             return _PLACE.search(self.output)
 
-        place = wait_until(listens, "the daemon listens")
+        place = wait_until(listens, "the daemon listens", START_S)
         assert place is not None
         self.port = int(place.group(1))
         self.hooks_port = None if place.group(3) is None else int(place.group(3))
@@ -128,7 +129,7 @@ class Daemon:
 
     def wait_ready(self) -> None:
         """Wait until it uses its database."""
-        wait_until(self.ready, "the daemon is ready")
+        wait_until(self.ready, "the daemon is ready", START_S)
 
     def ready(self) -> bool:
         """Whether it says that it is."""
@@ -142,7 +143,7 @@ class Daemon:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait(10)
 
-    def ended(self, seconds: float = 20.0) -> int:
+    def ended(self, seconds: float = 60.0) -> int:
         """Its exit code, once it has ended by itself."""
         assert self.process is not None
         return self.process.wait(seconds)

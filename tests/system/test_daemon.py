@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
+import signal
 import stat
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import apsw
 import psycopg
 import pytest
 
+from postroom.client import Client
+from postroom.errors import Unavailable
 from postroom.model import TodoState
 from tests.postgres import PostgresServer
 from tests.processes import Processes, until, wait_until
@@ -49,6 +52,15 @@ def mode(path: Path) -> int:
 def unavailable(answer: Answer) -> bool:
     """Whether this is the answer of a daemon that cannot use its database now."""
     return answer.status == 503 and answer.code == "unavailable" and int(answer.headers["retry-after"]) > 0
+
+
+def waiting(daemon: Daemon, count: int) -> Callable[[], Awaitable[bool]]:
+    """The condition that so many claims wait in a daemon."""
+
+    async def holds() -> bool:
+        return await asyncio.to_thread(daemon.waiting) == count
+
+    return holds
 
 
 # One daemon a file.
@@ -100,23 +112,36 @@ def test_a_port_in_use_is_refused(daemon: Daemon, processes: Processes, tmp_path
 # How it stops.
 
 
-@pytest.mark.parametrize("word", ["terminate", "interrupt"])
-async def test_a_signal_answers_who_waits_and_ends_it(new_daemon: NewDaemon, word: str) -> None:
-    daemon = new_daemon().start()
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_answers_who_waits_and_ends_it(new_daemon: NewDaemon, number: signal.Signals) -> None:
+    daemon = await asyncio.to_thread(new_daemon().start)
     async with daemon.client() as client:
-        polls = [asyncio.create_task(client.claim_next([f"q{number}"], wait_s=45)) for number in range(20)]
-
-        async def all_wait() -> bool:
-            return await asyncio.to_thread(daemon.waiting) == 20
-
-        await until(all_wait, "all claims wait")
+        polls = [asyncio.create_task(client.claim_next([f"q{place}"], wait_s=45)) for place in range(20)]
+        await until(waiting(daemon, 20), "all claims wait")
         assert daemon.process is not None
-        daemon.process.send_signal({"terminate": 15, "interrupt": 2}[word])
-        async with asyncio.timeout(15):
+        daemon.process.send_signal(number)
+        async with asyncio.timeout(30):
             assert await asyncio.gather(*polls) == [[]] * 20
-        assert await asyncio.to_thread(daemon.ended, 15) == 0
+        assert await asyncio.to_thread(daemon.ended) == 0
     assert "Traceback" not in daemon.output
     assert not daemon.socket.exists()
+
+
+async def test_who_asks_again_at_once_does_not_keep_it_up(new_daemon: NewDaemon) -> None:
+    daemon = await asyncio.to_thread(new_daemon().start)
+
+    async def ask_for_ever(client: Client) -> None:
+        while True:
+            assert await client.claim_next(["inbox"], wait_s=45) == []
+
+    async with daemon.client() as client:
+        agents = [asyncio.create_task(ask_for_ever(client)) for _ in range(20)]
+        await until(waiting(daemon, 20), "all claims wait")
+        # Whoever still held it up would be cut off after the grace, and that is logged.
+        assert await asyncio.to_thread(daemon.terminate) == 0
+        told = await asyncio.gather(*agents, return_exceptions=True)
+    assert {type(error) for error in told} == {Unavailable}
+    assert "Traceback" not in daemon.output
 
 
 # What it guards.
@@ -140,6 +165,34 @@ def test_what_it_writes_is_for_its_user_alone(processes: Processes, folder: Path
     daemon.start()
     assert daemon.token == first
     assert daemon.ask_port("GET", "/v1/todos", token=first).status == 200
+
+
+def test_daemons_on_one_database_have_each_their_own_admin(
+    new_daemon: NewDaemon, processes: Processes, postgres_url: str
+) -> None:
+    first = new_daemon(database=postgres_url).start()
+    second = Daemon(processes, first.folder / "second", database=postgres_url).start()
+    assert first.token != second.token
+    for _ in range(2):
+        for daemon, other in ((first, second), (second, first)):
+            assert daemon.ask_port("GET", "/v1/todos", token=daemon.token).status == 200
+            assert daemon.ask_port("GET", "/v1/todos", token=other.token).status == 401
+        first.kill()
+        first.start()
+    id_ = first.create()
+    assert second.get(id_)["state"] == "pending"
+    taken = first.ask("POST", "/v1/tokens", {"name": "admin"})
+    assert (taken.status, taken.code) == (409, "conflict")
+    made = first.ask("POST", "/v1/tokens", {"name": "ann"}).value["secret"]
+    assert second.ask_port("GET", "/v1/todos", token=made).status == 200
+
+
+def test_an_admins_token_that_cannot_be_read_ends_it(new_daemon: NewDaemon, folder: Path) -> None:
+    (folder / "admin-token").mkdir()
+    daemon = new_daemon()
+    daemon.launch()
+    assert daemon.ended() == 1
+    assert str(folder / "admin-token") in daemon.output
 
 
 def test_it_listens_on_loopback_alone(new_daemon: NewDaemon) -> None:
@@ -288,7 +341,7 @@ async def test_it_outlives_its_database(new_daemon: NewDaemon, private_postgres:
     first = daemon.create()
     async with daemon.client() as client:
         waiter = asyncio.create_task(client.claim_next(["later"], wait_s=50))
-        await until(lambda: asyncio.to_thread(daemon.waiting), "a claim waits")
+        await until(waiting(daemon, 1), "a claim waits")
         await asyncio.to_thread(private_postgres.kill_immediate)
         asked: list[tuple[str, str, object]] = [
             ("POST", "/v1/todos", {"queue": "inbox", "title": "t"}),

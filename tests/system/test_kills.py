@@ -10,7 +10,7 @@ import random
 import secrets
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +31,14 @@ LABOURERS = ("hand", "worker", "hand", "worker")
 QUEUE = "kills"
 SETTLE_S = 60.0
 
+Count = Callable[[str, object], None]
+
 
 class Load:
     """Creators in this process, workers in their own, and what both were answered."""
 
-    def __init__(self, daemon: Daemon, processes: Processes, logs: Path, chance: random.Random) -> None:
-        self.daemon = daemon
+    def __init__(self, daemons: Sequence[Daemon], processes: Processes, logs: Path, chance: random.Random) -> None:
+        self.daemons = daemons
         self.answered: dict[str, str] = {}
         self.keyed: set[str] = set()
         self._processes = processes
@@ -51,7 +53,7 @@ class Load:
         self._number += 1
         name = f"w{self._number}"
         asked = {
-            "socket": str(self.daemon.socket),
+            "socket": str(self.daemons[self._number % len(self.daemons)].socket),
             "queue": QUEUE,
             "name": name,
             "log": str(self._logs / name),
@@ -62,7 +64,13 @@ class Load:
         self._labourers[place : place + 1] = [started]
         return started
 
-    def kill_one(self) -> None:
+    def kill_daemon(self) -> None:
+        """Kill a daemon and start it again."""
+        daemon = self._chance.choice(self.daemons)
+        daemon.kill()
+        daemon.start()
+
+    def kill_worker(self) -> None:
         """Kill a worker and start another."""
         place = self._chance.randrange(len(LABOURERS))
         self._labourers[place].send_signal(signal.SIGKILL)
@@ -126,8 +134,11 @@ async def run_load(load: Load, killers: list[Callable[[], Any]], chance: random.
     """Load, and kills at random moments: each kind of them at least once, what they hit is started again."""
     for place in range(len(LABOURERS)):
         load.hire(place)
-    async with load.daemon.client() as client:
-        creators = [asyncio.create_task(load.create(client, number)) for number in range(CREATORS)]
+    async with contextlib.AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(daemon.client()) for daemon in load.daemons]
+        creators = [
+            asyncio.create_task(load.create(clients[number % len(clients)], number)) for number in range(CREATORS)
+        ]
         await until(lambda: any(line[0] == "asks" for line in load.lines()), "the workers work")
         order = [*killers, *chance.choices(killers, k=KILLS - len(killers))]
         chance.shuffle(order)
@@ -153,11 +164,11 @@ async def everything(client: Client) -> dict[str, Todo]:
             return found
 
 
-async def check(load: Load, engine: str, kills: int, capsys: pytest.CaptureFixture[str]) -> None:
+async def check(load: Load, engine: str, kills: int, count: Count) -> None:
     """Nothing is left undone; then every lease under which a completion was asked for is asked about once more."""
 
     def live() -> int:
-        answer = load.daemon.ask("GET", "/v1/queues")
+        answer = load.daemons[0].ask("GET", "/v1/queues")
         (queue,) = (one for one in answer.value["queues"] if one["name"] == QUEUE)
         return int(queue["pending"] + queue["claimed"] + queue["parked"])
 
@@ -166,7 +177,7 @@ async def check(load: Load, engine: str, kills: int, capsys: pytest.CaptureFixtu
 
     await until(settled, "nothing is stuck once leases have lapsed", SETTLE_S)
     load.dismiss()
-    async with load.daemon.client() as client:
+    async with load.daemons[0].client() as client:
         todos = await everything(client)
         lost = [id_ for id_ in load.answered if id_ not in todos or todos[id_].state != "done"]
         titles = [todo.title for todo in todos.values()]
@@ -185,11 +196,11 @@ async def check(load: Load, engine: str, kills: int, capsys: pytest.CaptureFixtu
     fresh = [line[1] for line in said if line[3] == "new"]
     double = [id_ for id_, leases in winners.items() if len(leases) > 1]
     double += [id_ for id_ in set(fresh) if fresh.count(id_) > 1]
-    with capsys.disabled():
-        print(
-            f"\n{engine}: kills={kills} creates answered={len(load.answered)} "
-            f"done={sum(todo.state == 'done' for todo in todos.values())} lost={len(lost)} double={len(double)}"
-        )
+    count(
+        "counted",
+        f"{engine}: kills={kills} creates answered={len(load.answered)} "
+        f"done={sum(todo.state == 'done' for todo in todos.values())} lost={len(lost)} double={len(double)}",
+    )
     assert (lost, twice, double) == ([], [], [])
     assert all(todo.state == "done" for todo in todos.values())
     assert all(len(leases) == 1 for leases in winners.values()), "somebody completed what nobody had asked for"
@@ -221,40 +232,32 @@ async def test_kills_on_sqlite(
     processes: Processes,
     tmp_path: Path,
     chance: random.Random,
-    capsys: pytest.CaptureFixture[str],
+    record_property: Count,
 ) -> None:
     daemon = new_daemon().start()
     (tmp_path / "logs").mkdir()
-    load = Load(daemon, processes, tmp_path / "logs", chance)
-
-    def kill_daemon() -> None:
-        daemon.kill()
-        daemon.start()
-
-    await run_load(load, [kill_daemon, load.kill_one], chance)
-    await check(load, "sqlite", KILLS, capsys)
+    load = Load([daemon], processes, tmp_path / "logs", chance)
+    await run_load(load, [load.kill_daemon, load.kill_worker], chance)
+    await check(load, "sqlite", KILLS, record_property)
 
 
-# S1, S8, S10, S17, S20, S22
+# S1, S8, S10, S17, S20, S22: two daemons share the database.
 async def test_kills_on_postgres(
     new_daemon: Callable[..., Daemon],
     private_postgres: PostgresServer,
     processes: Processes,
     tmp_path: Path,
     chance: random.Random,
-    capsys: pytest.CaptureFixture[str],
+    record_property: Count,
 ) -> None:
-    daemon = new_daemon(database=private_postgres.url).start()
+    first = new_daemon(database=private_postgres.url).start()
+    second = Daemon(processes, first.folder / "second", database=private_postgres.url).start()
     (tmp_path / "logs").mkdir()
-    load = Load(daemon, processes, tmp_path / "logs", chance)
-
-    def kill_daemon() -> None:
-        daemon.kill()
-        daemon.start()
+    load = Load([first, second], processes, tmp_path / "logs", chance)
 
     def kill_postgres() -> None:
         private_postgres.kill_immediate()
         private_postgres.start()
 
-    await run_load(load, [kill_daemon, load.kill_one, kill_postgres], chance)
-    await check(load, "postgres", KILLS, capsys)
+    await run_load(load, [load.kill_daemon, load.kill_worker, kill_postgres], chance)
+    await check(load, "postgres", KILLS, record_property)

@@ -15,6 +15,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
 from tests.doors.mcp_rig import ERAS, good, refused
+from tests.processes import until
 from tests.sources.signing import PAYLOADS
 from tests.system.daemons import GITHUB, Daemon
 from tests.system.proxy import proxy_to
@@ -102,6 +103,21 @@ async def test_a_daemon_killed_between_two_calls_is_not_noticed(house: House, er
         await asyncio.to_thread(house.daemon.start)
         done = await good(client, "complete", id=id_, lease_id=todo["lease_id"])
         assert done["todo"]["state"] == "done"
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("way", ["stdio", "http"])
+async def test_a_daemon_that_stops_answers_who_waits(house: House, era: str, way: str) -> None:
+    async with house.stdio(era) if way == "stdio" else house.http(era) as client:
+        call = asyncio.create_task(good(client, "claim_next", queues=["inbox"], wait_s=45))
+
+        async def waits() -> bool:
+            return await asyncio.to_thread(house.daemon.waiting) == 1
+
+        await until(waits, "the claim waits")
+        assert await asyncio.to_thread(house.daemon.terminate) == 0
+        assert (await call)["todos"] == []
+    assert "Traceback" not in house.daemon.output
 
 
 async def test_a_daemon_that_is_away_is_told_and_then_found_again(house: House) -> None:

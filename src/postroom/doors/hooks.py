@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from starlette.types import Receive, Scope, Send
@@ -14,17 +13,20 @@ from starlette.types import Receive, Scope, Send
 from postroom.doors.http.answers import Answer, json_answer, send_answer
 from postroom.doors.http.body import LARGE, read_body
 from postroom.doors.http.errors import Gone, WrongMethod, error_answer, fault_answer
+from postroom.doors.http.inflate import gzipped, inflate
 from postroom.doors.http.standing import health_answer
 from postroom.errors import NotFound, PostroomError, Unauthenticated, Unavailable
 from postroom.model import Delivery, Received
-from postroom.services.rules import Decision, decide
+from postroom.services.rulesets import Sorting
+from postroom.sources.headers import Headers
+from postroom.sources.roster import Roster
 from postroom.sources.scheme import Rejected
 from postroom.sources.source import Source
 from postroom.text import printable
 from postroom.wire import link_view
 
 MAX_BODY = 5 * 1024 * 1024
-"""What a delivery may weigh where its source says nothing else."""
+"""What a delivery may weigh, and what it may inflate to."""
 
 _PREFIX = "/hooks/"
 
@@ -34,22 +36,9 @@ log = logging.getLogger("postroom.hooks")
 class Intake(Protocol):
     """Where a verified delivery goes."""
 
-    async def receive(self, delivery: Delivery, decide: Callable[[Delivery, str], Decision]) -> Received:
+    async def receive(self, delivery: Delivery, source: Sorting) -> Received:
         """Nothing -> an event and its todos, in one transaction; a known delivery is a duplicate."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Hook:
-    """One source as the door serves it, with the bytes that a delivery of it may have."""
-
-    source: Source
-    max_bytes: int = MAX_BODY
-
-    def decide(self, delivery: Delivery, event_id: str) -> Decision:
-        """What the source's rules make of a delivery, whose event will have this id."""
-        source = self.source
-        return decide(delivery, source.rules, source.queue, source.ignore_authors, event_id)
 
 
 def wall_clock() -> int:
@@ -60,17 +49,18 @@ def wall_clock() -> int:
 class HooksDoor:
     """The app for `/hooks/` and, where it listens alone, for `/health`.
 
-    ready: None when deliveries can be stored, else why not yet; clock: ms UTC.
+    roster: the sources as they are set up now. ready: None when deliveries can be stored, else why not yet; clock: ms
+    UTC.
     """
 
     def __init__(
         self,
-        hooks: Mapping[str, Hook],
+        roster: Roster,
         intake: Intake,
         ready: Callable[[], str | None],
         clock: Callable[[], int] = wall_clock,
     ) -> None:
-        self._hooks = hooks
+        self._roster = roster
         self._intake = intake
         self._ready = ready
         self._clock = clock
@@ -98,31 +88,53 @@ class HooksDoor:
             if method not in {"GET", "HEAD"}:
                 raise WrongMethod(method, ("GET", "HEAD"))
             return health_answer()
-        hook = self._hooks.get(path.removeprefix(_PREFIX)) if path.startswith(_PREFIX) else None
-        if hook is None:
+        source = self._roster.get(path.removeprefix(_PREFIX)) if path.startswith(_PREFIX) else None
+        if source is None:
             raise NotFound(f"there is no source at {path[:100]!r}", field="path")
         if method != "POST":
             raise WrongMethod(method, ("POST",))
         reason = self._ready()
         if reason is not None:
             raise Unavailable("deliveries cannot be stored now")
-        body = await read_body(scope["headers"], receive, hook.max_bytes)
-        delivery = await self._proved(hook.source, scope["headers"], body)
-        received = await self._intake.receive(delivery, hook.decide)
+        delivery = await self._proved(source, scope, await read_body(scope["headers"], receive, MAX_BODY, gzip=True))
+        received = await self._intake.receive(delivery, source)
+        self._roster.note(delivery, self._clock())
+        if delivery.answer is not None:
+            return Answer(delivery.answer.encode(), 200, b"text/plain; charset=utf-8")
         return json_answer(_told(received), 202)
 
-    async def _proved(self, source: Source, headers: list[tuple[bytes, bytes]], body: bytes) -> Delivery:
+    async def _proved(self, source: Source, scope: Scope, body: bytes) -> Delivery:
         """The delivery, once its bytes are proved. Raises Unauthenticated, the same for every reason."""
-        now = self._clock()
-        if len(body) <= LARGE:
-            found = source.receive(headers, body, now)
+        headers, query, now = scope["headers"], scope["query_string"], self._clock()
+        if gzipped(headers):
+            async with self._one_large:
+                found = await asyncio.to_thread(_receive_gzip, source, headers, body, now, query)
+        elif len(body) <= LARGE:
+            found = source.receive(headers, body, now, query)
         else:
             async with self._one_large:
-                found = await asyncio.to_thread(source.receive, headers, body, now)
+                found = await asyncio.to_thread(source.receive, headers, body, now, query)
         if isinstance(found, Rejected):
             log.warning("a delivery to %s is refused: %s", source.name, printable(found.reason))
             raise Unauthenticated("the delivery could not be verified")
         return found
+
+
+def _receive_gzip(
+    source: Source, headers: list[tuple[bytes, bytes]], body: bytes, now_ms: int, query: bytes
+) -> Delivery | Rejected:
+    """A delivery that is sent as gzip, signed before or after it was compressed; it is kept inflated. Raises TooLarge."""
+    plain = inflate(body, MAX_BODY)
+    if plain is None:
+        # No gzip at all, or cut off: as with any other body that cannot be read, the proof decides.
+        return source.receive(headers, body, now_ms, query)
+    found = source.receive(headers, plain, now_ms, query)
+    if isinstance(found, Rejected):
+        lines = Headers(headers, query)
+        proof = source.verify(lines, body, now_ms)
+        if not isinstance(proof, Rejected):
+            return source.read(lines, plain, proof)
+    return found
 
 
 def _told(received: Received) -> dict[str, Any]:

@@ -95,10 +95,23 @@ class Listeners:
 
     def said(self) -> str:
         """Where it listens, for people."""
-        places = [f"http://{_host(self._host)}:{self._sockets[0].getsockname()[1]}", f"unix://{self._path}"]
-        if self._hooks_port is not None:
-            places.append(f"hooks alone on http://{_host(self._host)}:{self._sockets[2].getsockname()[1]}")
+        places = [self.base, f"unix://{self._path}"]
+        if self.hooks_base is not None:
+            places.append(f"hooks alone on {self.hooks_base}")
         return ", ".join(places)
+
+    @property
+    def base(self) -> str:
+        """The address of the port that everything is served on."""
+        return self._address(0)
+
+    @property
+    def hooks_base(self) -> str | None:
+        """The address of the port that has hooks alone, when there is one."""
+        return None if self._hooks_port is None else self._address(2)
+
+    def _address(self, index: int) -> str:
+        return f"http://{_host(self._host)}:{self._sockets[index].getsockname()[1]}"
 
     async def serve(self) -> None:
         """Answer until stopped, then finish what is under way."""

@@ -129,7 +129,9 @@ class EndingService:
                 missed.append(n)
         if not missed:
             return
-        standings = await self._table.standings(self._reader, [(items[n].id, _lease(items[n].lease_id)) for n in missed])
+        standings = await self._table.standings(
+            self._reader, [(items[n].id, _lease(items[n].lease_id)) for n in missed]
+        )
         for n, standing in zip(missed, standings, strict=True):
             item = items[n]
             if self._repeats(principal, standing, item.verb) and standing.todo is not None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from postroom.errors import Invalid, NotFound
 from postroom.ids import Prefix, check_id
-from postroom.model import Event, EventState, EventTodo, Principal
+from postroom.lifecycle import MAX_TIME
+from postroom.model import Event, EventFilter, EventState, EventTodo, Principal
 from postroom.services.pages import page_limit, read_cursor, show_cursor
 from postroom.store.engine import Engine, Reader
 from postroom.store.events import EventTable
@@ -24,6 +27,9 @@ class EventService:
         links = await self._table.links(self._reader, [id_])
         if event is None or not _may_see(principal, links):
             raise NotFound(f"there is no event {id_}", field="id")
+        if not principal.admin:
+            # The trace tells of every rule and queue there is.
+            event = replace(event, trace_json=None)
         return event, tuple(link for link in links if principal.may_use(link.queue))
 
     async def raw(self, principal: Principal, id_: str) -> bytes:
@@ -40,18 +46,18 @@ class EventService:
         *,
         source: str | None = None,
         kind: str | None = None,
+        action: str | None = None,
         state: str | None = None,
+        since: int | None = None,
+        until: int | None = None,
+        suspected_replay: bool | None = None,
         cursor: str | None = None,
         limit: int | None = None,
     ) -> tuple[list[tuple[Event, tuple[EventTodo, ...]]], str | None]:
-        """A page of events without bodies, newest first, each with its todos."""
-        if state is not None and state not in EventState.__members__.values():
-            raise Invalid(f"state {state[:40]!r} is expected to be one of {', '.join(EventState)}", field="state")
-        for value, field in ((source, "source"), (kind, "kind")):
-            if value is not None:
-                check_text(value, field)
+        """A page of events without bodies, newest first, each with its todos; since and until are ms UTC."""
+        wanted = check_filter(EventFilter(source, kind, action, state, since, until, suspected_replay))
         size = page_limit(limit)
-        events = await self._table.page(self._reader, source, kind, state, read_cursor(cursor), size + 1)
+        events = await self._table.page(self._reader, wanted, read_cursor(cursor), size + 1)
         shown = events[:size]
         links: dict[str, list[EventTodo]] = {}
         for link in await self._table.links(self._reader, [event.id for event in shown]) if shown else []:
@@ -62,6 +68,20 @@ class EventService:
             if _may_see(principal, links.get(event.id, []))
         ]
         return page, show_cursor(shown[-1].seq) if len(events) > size else None
+
+
+def check_filter(wanted: EventFilter) -> EventFilter:
+    """The filter itself when a database can be asked it. Raises Invalid naming the field."""
+    state = wanted.state
+    if state is not None and state not in EventState.__members__.values():
+        raise Invalid(f"state {state[:40]!r} is expected to be one of {', '.join(EventState)}", field="state")
+    for value, field in ((wanted.source, "source"), (wanted.kind, "kind"), (wanted.action, "action")):
+        if value is not None:
+            check_text(value, field)
+    for moment, field in ((wanted.since, "since"), (wanted.until, "until")):
+        if moment is not None and not -MAX_TIME <= moment <= MAX_TIME:
+            raise Invalid(f"{field} lies beyond every calendar here", field=field)
+    return wanted
 
 
 def _may_see(principal: Principal, links: list[EventTodo]) -> bool:

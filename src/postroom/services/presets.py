@@ -54,7 +54,7 @@ def github(logins: tuple[str, ...] = ()) -> tuple[Rule, ...]:
             key=f"{_COMMIT}:checks",
         ),
         _mention(Match(kind=COMMENTS, action=("created", "submitted"), mention=called)),
-        _reviewed(Match(kind=("pull_request_review",), action=("submitted",), target=logins), _THING),
+        _reviewed(Match(kind=("pull_request_review",), action=("submitted",), target=logins), _THING, "{item}"),
     )
 
 
@@ -74,7 +74,7 @@ def gitea(logins: tuple[str, ...] = ()) -> tuple[Rule, ...]:
             key=f"{_COMMIT}:checks",
         ),
         _mention(Match(kind=("issue_comment", *reviews), action=("created", "reviewed"), mention=called)),
-        _reviewed(Match(kind=reviews, action=("reviewed",), target=logins), _THING),
+        _reviewed(Match(kind=reviews, action=("reviewed",), target=logins), _THING, "{delivery}"),
     )
 
 
@@ -98,7 +98,9 @@ def gitlab(logins: tuple[str, ...] = ()) -> tuple[Rule, ...]:
             key=f"{_COMMIT}:checks",
         ),
         _mention(Match(kind=("note",), action=("create",), mention=called)),
-        _reviewed(Match(kind=("merge_request",), action=("approved", "unapproved"), target=logins), merge),
+        _reviewed(
+            Match(kind=("merge_request",), action=("approved", "unapproved"), target=logins), merge, "{delivery}"
+        ),
     )
 
 
@@ -111,11 +113,9 @@ def _review(match: Match, thing: str) -> Rule:
     return Rule(name="review-requested", match=match, title=title, kind="review", key=f"{thing}:review:{{target}}")
 
 
-def _reviewed(match: Match, thing: str) -> Rule:
+def _reviewed(match: Match, thing: str, one: str) -> Rule:
     title = "Reviewed by {author} ({outcome}): " + thing.removeprefix("{provider}:") + " {title}"
-    return Rule(
-        name="review-submitted", match=match, title=title, kind="reviewed", key=f"{thing}:reviewed:{{delivery}}"
-    )
+    return Rule(name="review-submitted", match=match, title=title, kind="reviewed", key=f"{thing}:reviewed:{one}")
 
 
 def _mention(match: Match) -> Rule:
@@ -129,13 +129,13 @@ def sentry(logins: tuple[str, ...] = ()) -> tuple[Rule, ...]:
             name="issue-created",
             match=Match(kind=("issue",), action=("created",)),
             kind="issue",
-            key="{provider}:{repository}:{item}:issue",
+            key="{provider}:{item}:issue",
         ),
         Rule(
             name="issue-alert",
             match=Match(kind=("event_alert",), action=("triggered",)),
             kind="issue",
-            key="{provider}:{repository}:{item}:issue",
+            key="{provider}:{item}:issue",
         ),
         Rule(
             name="metric-alert",

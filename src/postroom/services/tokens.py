@@ -40,6 +40,7 @@ class TokenService:
         self._secret = secret
         self._reader = Reader(engine)
         self._cache: dict[str, tuple[float, Principal]] = {}
+        self._kept: dict[str, Principal] = {}
 
     async def authenticate(self, secret: str) -> Principal:
         """The principal of a valid secret, remembered for 5 s at most. Raises Unauthenticated.
@@ -49,6 +50,9 @@ class TokenService:
         if not secret.startswith("tk_") or len(secret) > 128:
             raise Unauthenticated("the token is unknown or revoked")
         digest = secret_digest(secret)
+        kept = self._kept.get(digest)
+        if kept is not None:
+            return kept
         now = self._monotonic()
         known = self._cache.get(digest)
         if known is not None and known[0] > now:
@@ -76,6 +80,8 @@ class TokenService:
         for glob in queues:
             if not _GLOB.fullmatch(glob):
                 raise Invalid(f"queues: {glob[:64]!r} is no queue name or glob", field="queues")
+        if any(kept.name == name for kept in self._kept.values()):
+            raise Conflict(f"{name} is the daemon's own; take another name", field="name")
         secret = self._secret()
         token = await self._table.insert(
             Once(self._engine), self._ids.new(Prefix.TOKEN), name, Role(role), tuple(queues), secret_digest(secret)
@@ -84,17 +90,9 @@ class TokenService:
             raise Conflict(f"there is a token {name} already; revoke it, or take another name", field="name")
         return token, secret
 
-    async def ensure(self, name: str, role: Role, secret: str) -> None:
-        """Make sure that this secret is valid under this name; an older one of the name is revoked."""
-        digest = secret_digest(secret)
-
-        async def operation(tx: Tx) -> None:
-            if await self._table.by_digest(tx, digest) is not None:
-                return
-            await self._table.revoke(tx, name)
-            await self._table.insert(tx, self._ids.new(Prefix.TOKEN), name, role, ("*",), digest)
-
-        await self._engine.transact(operation)
+    def keep(self, name: str, role: Role, secret: str) -> None:
+        """Let this secret in under this name, here alone: it is in no table, so daemons of one database have each theirs."""
+        self._kept[secret_digest(secret)] = Principal(name, role)
 
     async def all(self, principal: Principal) -> list[Token]:
         """Every token there was; for admins."""

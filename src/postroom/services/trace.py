@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from postroom.errors import NotFound
 from postroom.ids import Prefix
 from postroom.model import Event, EventTodo, Outcome, Principal, Todo, TodoState, Trace, TraceStep
@@ -36,7 +38,8 @@ class TraceService:
             for link in await self._event_table.links_of_todo(self._reader, id_):
                 found = await self._event_table.get(self._reader, link.event_id)
                 if found is not None:
-                    steps += _of_event(found, (link,))
+                    shown = found if principal.admin else replace(found, trace_json=None)
+                    steps += _of_event(shown, (link,))
             steps += _of_todo(todo)
         else:
             raise NotFound(f"there is nothing {id_[:64]!r} to trace; expected an event's or a todo's id", field="id")
@@ -48,6 +51,10 @@ def _of_event(event: Event, links: tuple[EventTodo, ...]) -> list[TraceStep]:
         TraceStep(event.received_at, "received", event.id, f"{event.source}: {event.title}"),
         TraceStep(event.received_at, "verified", event.id, event.verification),
     ]
+    if event.suspected_replay:
+        same = "the same bytes had come before under another id"
+        steps.append(TraceStep(event.received_at, "suspected replay", event.id, same))
+    steps += [TraceStep(event.received_at, "decided", event.id, line) for line in event.trace or ()]
     if event.reason:
         steps.append(TraceStep(event.received_at, str(event.state), event.id, event.reason))
     for link in links:

@@ -76,6 +76,7 @@ class WaitingRoom:
         self._overdue = 0
         self._dispatcher: asyncio.Task[None] | None = None
         self._undoing: set[asyncio.Task[None]] = set()
+        self._closed = False
         wake.listen(self._hear)
 
     @property
@@ -89,6 +90,8 @@ class WaitingRoom:
         if wait_ms == 0:
             return await self._claims.claim_next(principal, request)
         self._claims.check(principal, request)
+        if self._closed:
+            raise Unavailable("the store is stopping: nobody waits for work any more")
         loop = asyncio.get_running_loop()
         until = loop.time() + wait_ms / 1000
         waiter = _Waiter(next(self._numbers), principal, request, loop.create_future())
@@ -257,7 +260,8 @@ class WaitingRoom:
             self._alarm.handle = asyncio.get_running_loop().call_later(seconds, self._hear, None)
 
     async def close(self) -> None:
-        """Answer every waiter with nothing, and stop."""
+        """Answer every waiter with nothing, and stop: who asks again at once is unavailable, and keeps nobody up."""
+        self._closed = True
         self._alarm.cancel()
         for waiter in list(self._waiters.values()):
             if not waiter.future.done():

@@ -101,6 +101,7 @@ def read(kind: str, data: Any) -> Reading:
         text = at(data, "review", "content")
         facts = replace(
             facts,
+            url=words(data, "pull_request", "html_url"),
             outcome=_REVIEWS[kind],
             target=words(data, "pull_request", "user", "login"),
             mentions=mentions(text, wide=True) if isinstance(text, str) else (),

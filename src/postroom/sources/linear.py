@@ -68,5 +68,10 @@ def _changed(action: str | None, data: dict[str, Any], thing: Any) -> tuple[str,
     if action != "update" or not isinstance(before, dict):
         return ()
     names = [name for name in list(before)[:100] if name not in {"updatedAt", "sortOrder"}]
-    found = (words(name.removesuffix("Id")) for name in names if at(thing, name) not in (None, []))
-    return tuple(name for name in found if name is not None)
+    plain = [name.removesuffix("Id") for name in names]
+    found = [short for name, short in zip(names, plain, strict=True) if _told(thing, name) or _told(thing, short)]
+    return tuple(short for name in found if (short := words(name)) is not None)
+
+
+def _told(thing: Any, name: str) -> bool:
+    return at(thing, name) not in (None, [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from postroom.facts import Facts
@@ -10,6 +11,8 @@ from postroom.sources.options import Options
 from postroom.sources.scheme import Hmac
 from postroom.sources.source import Reading, Sender
 from postroom.sources.value import at, first_line, whole, words
+
+_ADDRESS = re.compile(r"/projects/[^/]+/([^/]+)/")
 
 
 def make(options: Options) -> Sender:
@@ -35,8 +38,8 @@ def describe(headers: Headers, data: Any) -> Reading:
     facts = Facts(
         repository=words(thing, "project", "slug")
         or words(told, "project_slug")
-        or words(thing, "project")
-        or _project(thing),
+        or _project(words(thing, "url"))
+        or words(thing, "project"),
         title=first_line(told, "description_title") or first_line(thing, "title") or first_line(told, "comment"),
         url=words(thing, "web_url") or words(told, "web_url") or words(thing, "permalink"),
         author=words(data, "actor", "name"),
@@ -55,9 +58,10 @@ def describe(headers: Headers, data: Any) -> Reading:
     return Reading(kind, title, action, facts, ignored=ignored)
 
 
-def _project(thing: Any) -> str | None:
-    number = whole(thing, "project")
-    return None if number is None else str(number)
+def _project(url: str | None) -> str | None:
+    """The project in the address that the API has for an event, which itself names it by a number alone."""
+    found = _ADDRESS.search(url or "")
+    return found.group(1) if found else None
 
 
 def _item(value: Any, key: str) -> str | None:

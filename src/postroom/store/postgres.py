@@ -33,7 +33,7 @@ MIGRATION_LOCK = 727_006
 HINT_SECONDS = 0.01
 
 # Every hot statement is written for its index, so the plan never depends on the values; to plan it anew costs more than
-# to run it.
+# to run it. A plan that was made while the tables were empty must not be to read them whole when they have grown.
 SESSION = (
     "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c jit=off "
     f"-c statement_timeout={STATEMENT_SECONDS * 1000} -c lock_timeout=10000 "

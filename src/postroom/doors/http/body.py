@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -12,6 +12,7 @@ from starlette.types import Receive
 
 from postroom.doors.http.errors import Gone, TooSlow, WrongEncoding
 from postroom.doors.http.fields import Asked
+from postroom.doors.http.inflate import codings, gzipped
 from postroom.errors import Invalid, TooLarge
 from postroom.text import check_text, clean, parse_json
 
@@ -25,16 +26,21 @@ MAX_QUERY_FIELDS = 50
 AskedT = TypeVar("AskedT", bound=Asked)
 
 
-async def read_body(headers: Iterable[tuple[bytes, bytes]], receive: Receive, most: int) -> bytes:
-    """The whole body of a request. Raises TooLarge before more than `most` bytes are held, TooSlow, Gone."""
+async def read_body(
+    headers: Sequence[tuple[bytes, bytes]], receive: Receive, most: int, *, gzip: bool = False
+) -> bytes:
+    """The whole body of a request, as it is sent. Raises TooLarge before more than `most` bytes are held, TooSlow, Gone.
+
+    gzip: whether it may be encoded so, for whoever asks to inflate it.
+    """
     for name, value in headers:
         if name == b"content-length" and value.isdigit() and (len(value) > 15 or int(value) > most):
             raise _too_large(most)
-        if name == b"content-encoding" and value.strip().lower() not in {b"", b"identity"}:
-            coding = value.decode("latin-1")[:40]
-            raise WrongEncoding(
-                f"the body is encoded as {coding!r}; expected it plain, without Content-Encoding", field="body"
-            )
+    encoded = codings(headers)
+    if encoded and not (gzip and gzipped(headers)):
+        shown = b", ".join(encoded).decode("latin-1")[:40]
+        expected = "plain or gzip" if gzip else "plain, without Content-Encoding"
+        raise WrongEncoding(f"the body is encoded as {shown!r}; expected it {expected}", gzip=gzip)
     chunks: list[bytes] = []
     size = 0
     try:

@@ -58,6 +58,10 @@ class TooSlow(Invalid):
 class WrongEncoding(Invalid):
     """The body is encoded in a way that is not taken."""
 
+    def __init__(self, message: str, *, gzip: bool) -> None:
+        super().__init__(message, field="body")
+        self.accepted = b"gzip, identity" if gzip else b"identity"
+
 
 class Gone(Exception):
     """The client went away before its request was whole: there is nobody to answer."""
@@ -73,7 +77,7 @@ def error_answer(error: PostroomError) -> Answer:
             # What is left of the body must not be read as the next request.
             return json_answer(shown, 408, ((b"connection", b"close"),))
         case WrongEncoding():
-            return json_answer(shown, 415, ((b"accept-encoding", b"identity"),))
+            return json_answer(shown, 415, ((b"accept-encoding", error.accepted),))
     kind = next(kind for kind in type(error).__mro__ if kind in STATUS)
     return json_answer(shown, STATUS[kind], _HEADERS.get(kind, ()))
 

@@ -1,0 +1,81 @@
+"""Sorting: a delivery's decision made ready to be stored, and its todos made, for what comes and what is replayed."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+
+from postroom import lifecycle
+from postroom.ids import Ids, Prefix
+from postroom.lifecycle import MAX_JSON_BYTES
+from postroom.model import Delivery, EventState, EventTodo, NewTodo
+from postroom.services.rulesets import RuleSetService, Sorting, judge
+from postroom.store.engine import Tx
+from postroom.store.events import Decided, EventTable
+from postroom.store.todos import TodoTable
+from postroom.text import clean, cut, dump_json, store_json
+
+MAX_LINE_BYTES = 512
+
+log = logging.getLogger("postroom.sorting")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A todo that a rule asks for, checked, with its payload's JSON text."""
+
+    rule: str
+    new: NewTodo
+    payload: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Sorted:
+    """A delivery as it is to be stored: the decision, the todos, and the cleaned body's JSON text."""
+
+    delivery: Delivery
+    decided: Decided
+    wanted: tuple[Wanted, ...]
+    body_json: str | None
+
+
+class Sorter:
+    """Decides by today's rules; what breaks on the way holds the event, and is never taken for "no rule matched"."""
+
+    def __init__(self, rulesets: RuleSetService, events: EventTable, todos: TodoTable, ids: Ids) -> None:
+        self._rulesets = rulesets
+        self._events = events
+        self._todos = todos
+        self._ids = ids
+
+    async def sort(self, source: Sorting, delivery: Delivery, event_id: str) -> Sorted:
+        """Delivery -> what to store. Raises Unavailable when the rules cannot be read now."""
+        body = None if delivery.unparsed is not None else dump_json(delivery.data)
+        own = await self._rulesets.in_force(source)
+        try:
+            decision, version = judge(source, own, delivery, event_id)
+            wanted = tuple(_checked(ruled.rule, ruled.new) for ruled in decision.todos)
+        except Exception as error:
+            log.exception("the rules of %s hold an event", delivery.source)
+            reason = clean(f"a rule failed: {error}")[:500]
+            return Sorted(delivery, Decided(EventState.HELD, reason, (reason,), own.version or None), (), body)
+        trace = tuple(cut(line, MAX_LINE_BYTES) for line in decision.trace)
+        return Sorted(delivery, Decided(decision.state, decision.reason, trace, version), wanted, body)
+
+    async def make(self, tx: Tx, event_id: str, done: Sorted) -> tuple[EventTodo, ...]:
+        """The todos of a stored event, each new or the live one that holds its key, and their links."""
+        links: list[EventTodo] = []
+        creator = f"source:{done.delivery.source}"
+        for one in done.wanted:
+            new = replace(one.new, event_id=event_id)
+            todo, created = await self._todos.insert(tx, self._ids.new(Prefix.TODO), new, one.payload, creator)
+            link = EventTodo(event_id, todo.id, todo.queue, one.rule, created)
+            await self._events.link(tx, link)
+            links.append(link)
+        return tuple(links)
+
+
+def _checked(rule: str, new: NewTodo) -> Wanted:
+    lifecycle.check_new(new)
+    payload = None if new.payload is None else store_json(new.payload, "payload", MAX_JSON_BYTES)
+    return Wanted(rule, new, payload)
