@@ -189,6 +189,14 @@ def with_sources_of_file(settings: Settings) -> Settings:
     return replace(settings, sources=_sources(table, wrong), file=file)
 
 
+def settings_path(config: str | None, folder: Path, environ: Mapping[str, str]) -> Path:
+    """The settings file that a start with this flag and data folder reads; where none is yet, the one to make."""
+    chosen = config or environ.get("POSTROOM_CONFIG")
+    if chosen:
+        return Path(chosen).expanduser().absolute()
+    return _find_file(None, folder) or folder / "postroom.toml"
+
+
 def place_of(settings: Settings, key: str) -> str:
     """`file:line` of a key of the settings' file, to name it in an error; `source[1].name` is in the second source."""
     if settings.file is None:

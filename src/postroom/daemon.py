@@ -1,4 +1,4 @@
-"""The roof: the one place that composes engine, services and doors, in a daemon or in a caller's own process."""
+"""The roof: the one place that composes office and doors, and serves them until it is told to stop."""
 
 from __future__ import annotations
 
@@ -6,42 +6,20 @@ import asyncio
 import contextlib
 import logging
 import os
-import random
 import signal
-import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from postroom.config import Settings, place_of
+from postroom.config import Settings
 from postroom.errors import Misconfigured, PostroomError, Unavailable
-from postroom.ids import Ids, RandomIds
-from postroom.lifecycle import check_name
+from postroom.ids import RandomIds
+from postroom.installation import Installation, read_sources
 from postroom.model import Principal, Role
-from postroom.services.claims import ClaimService
-from postroom.services.endings import EndingService
-from postroom.services.events import EventService
-from postroom.services.intake import IntakeService
-from postroom.services.local import LocalDesk
-from postroom.services.queues import QueueService
-from postroom.services.requests import Requests
-from postroom.services.sweep import Sweep
-from postroom.services.todos import TodoService
-from postroom.services.tokens import TokenService
-from postroom.services.trace import TraceService
-from postroom.services.waiting import WaitingRoom
-from postroom.services.wake import Wake
-from postroom.sources.settings import Sources, build_sources
-from postroom.store.claims import ClaimTable
-from postroom.store.engine import Engine
-from postroom.store.events import EventTable
-from postroom.store.queues import QueueTable
-from postroom.store.requests import RequestTable
-from postroom.store.sweeps import SweepTable
-from postroom.store.todos import TodoTable
-from postroom.store.tokens import TokenTable
+from postroom.office import Office, compose, connect, make_engine, wall_clock
+from postroom.sources.roster import Roster
+
+__all__ = ["Daemon", "Office", "compose", "connect", "make_engine", "serve", "wall_clock"]
 
 OPEN_AGAIN = 1.0
 """Seconds between two tries to reach a database that is away."""
@@ -54,7 +32,7 @@ class Daemon:
 
     def __init__(self, settings: Settings, office: Office) -> None:
         self.settings = settings
-        self.installation = Installation(settings, office.roster)
+        self.installation = Installation(settings, office.roster, wall_clock, RandomIds())
         self.office = office
         self.started_at = wall_clock()
         self._reason: str | None = "starting"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from postroom.config import Settings, place_of, with_sources_of_file
-from postroom.doors import firing
+from postroom.doors.firing import Fired, fire
 from postroom.errors import Invalid, Misconfigured, Unavailable
+from postroom.ids import Ids
 from postroom.sources.roster import Roster
 from postroom.sources.settings import Sources, build_sources
 
@@ -17,7 +18,9 @@ from postroom.sources.settings import Sources, build_sources
 class Installation:
     """Where this daemon's settings, data and addresses are; `base` and `hooks_base` are set once it listens."""
 
-    def __init__(self, settings: Settings, roster: Roster) -> None:
+    def __init__(self, settings: Settings, roster: Roster, clock: Callable[[], int], ids: Ids) -> None:
+        self._clock = clock
+        self._ids = ids
         self.settings = settings
         self.roster = roster
         self.base: str | None = None
@@ -45,11 +48,12 @@ class Installation:
         settings = with_sources_of_file(self.settings)
         return settings, read_sources(settings)
 
-    async def post(self, path: str, headers: Sequence[tuple[str, str]], body: bytes) -> tuple[int, bytes]:
-        """The answer of this daemon's own door to a POST over its port. Raises Unavailable."""
+    async def fire(self, name: str, kind: str | None) -> Fired:
+        """A sample, signed as its sender would sign it now, through this daemon's own port. Raises the family's errors."""
+        sample = self.roster.sample(name, kind, self._clock(), self._ids)
         if self.base is None:
             raise Unavailable("this daemon does not listen yet")
-        return await firing.post(self.base, path, headers, body)
+        return await fire(self.base, name, sample)
 
 
 def read_sources(settings: Settings) -> Sources:

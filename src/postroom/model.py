@@ -380,7 +380,7 @@ class Principal:
 
     def may_use(self, queue: str) -> bool:
         """Whether one of its queue globs covers this queue."""
-        return any(glob in {"*", queue} or fnmatchcase(queue, glob) for glob in self.queues)
+        return "*" in self.queues or any(glob == queue or fnmatchcase(queue, glob) for glob in self.queues)
 
     def owner(self, worker: str | None) -> str:
         """The owner a claim carries: the name, or name/worker."""

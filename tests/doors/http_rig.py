@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
 from typing import Any, Self
 
 import httpx2
 
-from postroom.daemon import Office, compose
-from postroom.doors.hooks import Hook, HooksDoor
+from postroom.doors.firing import Fired
+from postroom.doors.hooks import HooksDoor
 from postroom.doors.http.api import Api
 from postroom.doors.http.app import build_app
+from postroom.errors import Invalid, Misconfigured
+from postroom.ids import RandomIds
 from postroom.model import Principal, Role
+from postroom.office import Office, compose
+from postroom.sources.roster import Roster
 from postroom.sources.settings import build_sources
 from postroom.store.engine import Engine
 
@@ -32,16 +37,11 @@ class Rig:
     """An installation's services and its HTTP door; `reason` is why it is not ready, None when it is."""
 
     def __init__(self, engine: Engine, *, hosts: tuple[str, ...] = (), open_: bool = False, mcp: Any = None) -> None:
-        self.office: Office = compose(engine)
+        self.roster = Roster(build_sources(SOURCES, {}, Path()))
+        self.office: Office = compose(engine, roster=self.roster)
         self.reason: str | None = None
         self.now = 1_800_000_000_000
-        sources = build_sources(SOURCES, {}, None)  # type: ignore[arg-type]
-        self.hooks = HooksDoor(
-            {name: Hook(source) for name, source in sources.by_name.items()},
-            self.office.intake,
-            lambda: self.reason,
-            lambda: self.now,
-        )
+        self.hooks = HooksDoor(self.roster, self.office.intake, lambda: self.reason, lambda: self.now)
         self.app = build_app(
             Api(
                 todos=self.office.todos,
@@ -50,6 +50,11 @@ class Rig:
                 waiting=self.office.waiting,
                 queues=self.office.queues,
                 events=self.office.events,
+                replays=self.office.replays,
+                rulesets=self.office.rulesets,
+                trials=self.office.trials,
+                roster=self.roster,
+                installation=self,
                 tokens=self.office.tokens,
                 trace=self.office.trace,
                 desk_for=lambda principal: self.office.desk(principal, "api"),
@@ -62,6 +67,25 @@ class Rig:
             )
         )
         self.secrets: dict[str, str] = {}
+        self.tables: list[dict[str, Any]] = SOURCES
+
+    # Its place, as the door asks for it: `tables` is what the settings file names when it is read again.
+
+    def places(self) -> dict[str, Any]:
+        return {"settings_file": "/data/postroom.toml", "data": "/data", "addresses": [HOST]}
+
+    async def reload(self) -> None:
+        try:
+            self.roster.swap(build_sources(self.tables, {}, Path()))
+        except Misconfigured as error:
+            raise Invalid(f"postroom.toml:1: {error.message}", field=error.field) from None
+
+    async def fire(self, name: str, kind: str | None) -> Fired:
+        sample = self.roster.sample(name, kind, self.now, RandomIds())
+        async with self.client(None) as client:
+            path = f"/hooks/{name}"
+            answer = await client.post(path, content=sample.body, headers=dict(sample.headers))
+            return Fired(path, len(sample.body), answer.status_code, answer.content)
 
     async def _status(self, principal: Principal) -> dict[str, Any]:
         return {"version": "0", "asked_by": principal.name}

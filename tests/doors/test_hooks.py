@@ -158,11 +158,6 @@ async def test_a_slow_body_is_given_up(rig: Rig, monkeypatch: pytest.MonkeyPatch
     assert await events(rig) == []
 
 
-async def test_an_encoded_body_is_refused(rig: Rig) -> None:
-    answer = await ask(rig, None, "POST", "/hooks/github", b"{}", **signed(b"{}"), **{"content-encoding": "gzip"})
-    refusal(answer, 415, "invalid")
-
-
 async def test_while_nothing_can_be_stored_the_sender_is_asked_to_come_again(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

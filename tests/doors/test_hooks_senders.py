@@ -10,8 +10,9 @@ from urllib.parse import quote
 import httpx2
 import pytest
 
-from postroom.doors.hooks import Hook, HooksDoor
+from postroom.doors.hooks import HooksDoor
 from postroom.model import Delivery, Event, Received
+from postroom.sources.roster import Roster
 from postroom.sources.samples import sample
 from postroom.sources.settings import build_sources
 
@@ -34,8 +35,8 @@ class Keeping:
 
 def door(intake: Keeping, **more: Any) -> tuple[HooksDoor, Any]:
     table = {"name": "s", "secrets": [SECRET], "queue": "inbox", **more}
-    source = build_sources([table], {}, Path()).by_name["s"]
-    return HooksDoor({"s": Hook(source)}, intake, lambda: None, lambda: NOW), source
+    sources = build_sources([table], {}, Path())
+    return HooksDoor(Roster(sources), intake, lambda: None, lambda: NOW), sources.by_name["s"]
 
 
 async def posted(app: HooksDoor, path: str, body: bytes, headers: dict[str, str]) -> httpx2.Response:

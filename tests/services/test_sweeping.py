@@ -8,7 +8,7 @@ from postroom.lifecycle import DAY, MIN_LEASE
 from postroom.model import Delivery, EventState, EventTodo, NewTodo, Outcome, OutcomeItem, Reason, TodoState, Verb
 from postroom.services import sweep as sweeping
 from postroom.store.engine import Once
-from postroom.store.events import EventTable
+from postroom.store.events import Decided, EventTable
 from tests.conftest import Store
 from tests.offices import ADMIN, ANN, BOB, Bench, gather
 from tests.processes import until
@@ -146,7 +146,7 @@ async def test_an_event_stays_while_a_kept_todo_came_of_it(bench: Bench, store: 
     todos = [await bench.complete(ANN, await bench.claimed()), await bench.create()]
     for id_, todo in zip(ids, todos, strict=True):
         delivery = Delivery("gh", "github", id_, "push", None, "t", "hmac", b"{}", [], {}, "d")
-        await events.insert(once, id_, delivery, EventState.ROUTED, None, "{}")
+        await events.insert(once, id_, delivery, Decided(EventState.ROUTED, None), "{}")
         await events.link(once, EventTodo(id_, todo.id, "inbox", "r", True))
     bench.move(31 * DAY)
     await bench.office.sweep.retention()

@@ -44,10 +44,10 @@ def _commits(engine: SqliteEngine) -> list[int]:
 
 
 async def _others_write(engine: SqliteEngine) -> None:
-    """As when another write came just before in this turn of the loop: what comes now is not committed alone."""
+    """As when several had written together just before: what comes now waits for its group."""
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    engine._alone = False
+    engine._last_group = 2
 
 
 def _insert(key: str) -> dict[str, object]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from postroom.lifecycle import DAY
 from postroom.model import (
     ClaimRequest,
     Delivery,
+    EventFilter,
     EventState,
     EventTodo,
     NewTodo,
@@ -22,8 +25,9 @@ from postroom.model import (
     TodoFilter,
     Verb,
 )
+from postroom.sources.settings import build_sources
 from postroom.store.engine import Once, Operation, Reader, Row, T, Tx
-from postroom.store.events import EventTable
+from postroom.store.events import Decided, EventTable
 from postroom.store.statements import Dialect, Statements
 from tests.conftest import Store
 from tests.offices import ADMIN, ANN, BOB, Bench, gather
@@ -121,11 +125,23 @@ async def test_every_statement_is_run_by_a_verb(store: Store) -> None:
     # Events, tokens, queues.
     events, once = EventTable(), Once(recording)  # type: ignore[arg-type]
     delivery = Delivery("gh", "github", "k", "push", None, "t", "hmac", b"\x00{}", [("a", "b")], {}, "d")
-    await events.insert(once, EVENT, delivery, EventState.ROUTED, None, "{}")
-    assert (await events.insert(once, EVENT[:-1] + "2", delivery, EventState.ROUTED, None, "{}")).deliveries == 2
+    routed = Decided(EventState.ROUTED, None, ("default: matched",), 1)
+    await events.insert(once, EVENT, delivery, routed, "{}")
+    assert (await events.insert(once, EVENT[:-1] + "2", delivery, routed, "{}")).deliveries == 2
     await events.link(once, EventTodo(EVENT, first.id, "inbox", "r", True))
     assert await bench.office.events.raw(ADMIN, EVENT) == b"\x00{}"
     assert (await bench.office.events.page(ADMIN))[0]
+    # Rules, and events that are held, let go, replayed and thrown away.
+    source = build_sources([{"name": "gh", "provider": "generic", "insecure": True, "queue": "inbox"}], {}, Path())
+    bench.office.roster.swap(source)
+    await bench.office.rulesets.put(ADMIN, "gh", [{"match": {"kind": "push"}}], 0)
+    assert (await bench.office.replays.replay(ADMIN, EVENT)).event.rules_version == 1
+    assert (await bench.office.replays.replay_many(ADMIN, wanted=EventFilter(since=0))).results
+    for number in (3, 4):
+        held = replace(delivery, delivery_key=f"k{number}")
+        await events.insert(once, f"{EVENT[:-1]}{number}", held, Decided(EventState.HELD, "broke"), "{}")
+    assert (await bench.office.replays.release(ADMIN, EVENT[:-1] + "3")).event.state is not EventState.HELD
+    assert (await bench.office.replays.discard(ADMIN, EVENT[:-1] + "4")).event.state is EventState.IGNORED
     assert (await bench.office.trace.trace(ADMIN, EVENT)).steps
     assert (await bench.office.trace.trace(ADMIN, first.id)).steps
     _, secret = await bench.office.tokens.create(ADMIN, "bob", Role.AGENT, ["in*"])

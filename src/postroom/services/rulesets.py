@@ -72,9 +72,7 @@ class RuleSet:
 class RuleSetService:
     """The verbs over rule sets, for admins, and the look-up that every delivery makes; `monotonic` gives seconds."""
 
-    def __init__(
-        self, engine: Engine, table: RuleSetTable, sortings: Sortings, monotonic: Callable[[], float]
-    ) -> None:
+    def __init__(self, engine: Engine, table: RuleSetTable, sortings: Sortings, monotonic: Callable[[], float]) -> None:
         self._engine = engine
         self._table = table
         self._sortings = sortings
@@ -131,9 +129,7 @@ class RuleSetService:
 
         return await self._change(principal, name, version, change)
 
-    async def move(
-        self, principal: Principal, name: str, rule: str, at: int, version: int | None = None
-    ) -> RuleSet:
+    async def move(self, principal: Principal, name: str, rule: str, at: int, version: int | None = None) -> RuleSet:
         """The rule of this name to another place among the source's own, which counts from 0."""
 
         def change(rules: list[object]) -> list[object]:
@@ -210,9 +206,7 @@ class RuleSetService:
         return RuleSet(name, stored.version, rules, stored.created_by, stored.created_at, broken)
 
 
-def judge(
-    source: Sorting, own: RuleSet, delivery: Delivery, event_id: str | None
-) -> tuple[Decision, int | None]:
+def judge(source: Sorting, own: RuleSet, delivery: Delivery, event_id: str | None) -> tuple[Decision, int | None]:
     """What a source's own rules, then those of its settings, make of a delivery; and the version of the own ones."""
     version = own.version or None
     if own.broken is not None and delivery.unparsed is None and delivery.ignored is None:
@@ -267,6 +261,4 @@ def _all_named(told: Sequence[object], others: Sequence[Rule]) -> list[object]:
     """The rules with a free name for each that has none: names tell rules apart in traces."""
     taken = {rule.name for rule in others} | {one.get("name") for one in told if isinstance(one, Mapping)}
     free = (name for number in range(1, len(told) + len(taken) + 2) if (name := f"rule-{number}") not in taken)
-    return [
-        {"name": next(free), **one} if isinstance(one, Mapping) and "name" not in one else one for one in told
-    ]
+    return [{"name": next(free), **one} if isinstance(one, Mapping) and "name" not in one else one for one in told]

@@ -46,9 +46,7 @@ class TrialService:
         self._rulesets = rulesets
         self._reader = Reader(engine)
 
-    async def event(
-        self, principal: Principal, name: str, id_: str, rules: Sequence[object] | None = None
-    ) -> Trial:
+    async def event(self, principal: Principal, name: str, id_: str, rules: Sequence[object] | None = None) -> Trial:
         """What would become of a stored event of this source; `rules` are tried in place of the source's own."""
         _admin(principal)
         self._rulesets.source(name)

@@ -82,7 +82,9 @@ class Roster:
 
         Nothing is proved again: how it was proved when it came, and under which key, stays.
         """
-        lines = [(name.encode("latin-1", "replace"), value.encode("latin-1", "replace")) for name, value in event.headers]
+        lines = [
+            (name.encode("latin-1", "replace"), value.encode("latin-1", "replace")) for name, value in event.headers
+        ]
         how, _, label = event.verification.partition(":")
         read = self._source(event.source).read(Headers(lines), body, Verified(label, how, ""))
         return replace(

@@ -56,7 +56,9 @@ class EventTable:
         self, tx: Tx, id_: str, delivery: Delivery, decided: Decided, body_json: str | None, *, held: bool
     ) -> Event | None:
         """An event -> what it is by another reading and decision; None when it is gone or, with `held`, not held."""
-        rows = await tx.rows("event_redecide", id=id_, held=1 if held else None, **_reading(delivery, decided, body_json))
+        rows = await tx.rows(
+            "event_redecide", id=id_, held=1 if held else None, **_reading(delivery, decided, body_json)
+        )
         return _event_of(rows[0]) if rows else None
 
     async def discard(self, tx: Tx, id_: str, words: str) -> Event | None:

@@ -11,6 +11,7 @@ import contextlib
 import json
 import logging
 import random
+import time
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -26,6 +27,7 @@ from postroom.store.statements import Dialect, Statement, Statements
 
 CHANNEL = "postroom_queue"
 POOL_SIZE = 10
+HAND_SECONDS = 60.0
 CONNECT_SECONDS = 5
 STATEMENT_SECONDS = 30
 RETRIES = 5
@@ -55,20 +57,63 @@ _GONE = (
 log = logging.getLogger("postroom.store")
 
 
-class _Lent:
-    """A connection of the pool for as long as a statement or transaction needs it; the pool mends what comes back bad."""
+class _Hand:
+    """The pool, and one connection of it that a caller who works alone keeps in hand from statement to statement.
 
-    __slots__ = ("_connection", "_pool")
+    It goes back to the pool when others work too, when it comes back bad, and after a minute, so that the pool's own
+    rules of age and repair hold for it as well.
+    """
 
     def __init__(self, pool: AsyncConnectionPool[psycopg.AsyncConnection[Row]]) -> None:
-        self._pool = pool
+        self.pool = pool
+        self._kept: psycopg.AsyncConnection[Row] | None = None
+        self._since = 0.0
+        self._lent = 0
+
+    async def take(self) -> psycopg.AsyncConnection[Row]:
+        """The connection in hand, else one of the pool."""
+        self._lent += 1
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            return kept
+        try:
+            connection = await self.pool.getconn(CONNECT_SECONDS)
+        except BaseException:
+            self._lent -= 1
+            raise
+        self._since = time.monotonic()
+        return connection
+
+    async def give(self, connection: psycopg.AsyncConnection[Row], *, good: bool) -> None:
+        """Keep it in hand, or give it back to the pool."""
+        self._lent -= 1
+        if good and self._lent == 0 and self._kept is None and time.monotonic() - self._since < HAND_SECONDS:
+            self._kept = connection
+        else:
+            await self.pool.putconn(connection)
+
+    async def close(self) -> None:
+        """Give back what is in hand, and close the pool."""
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            await self.pool.putconn(kept)
+        await self.pool.close(timeout=CONNECT_SECONDS)
+
+
+class _Lent:
+    """A connection for as long as a statement or transaction needs it."""
+
+    __slots__ = ("_connection", "_hand")
+
+    def __init__(self, hand: _Hand) -> None:
+        self._hand = hand
 
     async def __aenter__(self) -> psycopg.AsyncConnection[Row]:
-        self._connection = await self._pool.getconn(CONNECT_SECONDS)
+        self._connection = await self._hand.take()
         return self._connection
 
-    async def __aexit__(self, *_: object) -> None:
-        await self._pool.putconn(self._connection)
+    async def __aexit__(self, kind: object, *_: object) -> None:
+        await self._hand.give(self._connection, good=kind is None)
 
 
 class _PostgresTx:
@@ -99,7 +144,7 @@ class PostgresEngine:
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = asyncio.Event()
         self._pool_size = pool_size
-        self._pool: AsyncConnectionPool[psycopg.AsyncConnection[Row]] | None = None
+        self._hand: _Hand | None = None
 
     def _connect_options(self) -> dict[str, Any]:
         options: dict[str, Any] = {
@@ -117,7 +162,7 @@ class PostgresEngine:
     async def open(self) -> None:
         """Migrate, then open the pool and start listening; raises Unavailable while the server cannot be reached."""
         await self._migrate()
-        self._pool = AsyncConnectionPool(
+        pool: AsyncConnectionPool[psycopg.AsyncConnection[Row]] = AsyncConnectionPool(
             self._url,
             kwargs=self._connect_options(),
             min_size=1,
@@ -127,7 +172,8 @@ class PostgresEngine:
             reconnect_timeout=5,
             open=False,
         )
-        await self._pool.open(wait=False)
+        await pool.open(wait=False)
+        self._hand = _Hand(pool)
         self._start(self._send_hints())
         if not self._pooled:
             self._start(self._listen())
@@ -181,9 +227,9 @@ class PostgresEngine:
         return known
 
     def _connection(self) -> _Lent:
-        if self._pool is None:
+        if self._hand is None:
             raise Unavailable("the database has not been reached yet")
-        return _Lent(self._pool)
+        return _Lent(self._hand)
 
     async def read(self, name: str, /, **params: object) -> list[Row]:
         """Run one query."""
@@ -279,8 +325,8 @@ class PostgresEngine:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._pool is not None:
-            await self._pool.close(timeout=CONNECT_SECONDS)
+        if self._hand is not None:
+            await self._hand.close()
 
 
 async def _pause(attempt: int, error: BaseException) -> None:

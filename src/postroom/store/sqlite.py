@@ -15,14 +15,14 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic
+from typing import Any
 
 import apsw
 
 from postroom.errors import Misconfigured, PostroomError, Unavailable
-from postroom.store.engine import Duplicate, Operation, Row, T, Tx
+from postroom.store.engine import Duplicate, Operation, Row, T
+from postroom.store.entry import Entry, drive, unavailable
 from postroom.store.lock import FileLock
 from postroom.store.migrate import TABLE, outstanding
 from postroom.store.statements import Dialect, Statement, Statements
@@ -32,20 +32,12 @@ MAX_GROUP_SECONDS = 0.005
 QUICK_COMMIT = 0.0015
 """A commit shorter than this (seconds, running mean) is made on the event loop itself."""
 BUSY_SECONDS = 5.0
+ALONE_WRITES = 8
+"""How many writes one task alone may commit before the loop takes its turn."""
 
 _UNIQUE = {apsw.SQLITE_CONSTRAINT_UNIQUE, apsw.SQLITE_CONSTRAINT_PRIMARYKEY}
 _NONE: frozenset[str] = frozenset()
 _FATAL = (apsw.FullError, apsw.IOError, apsw.CantOpenError, apsw.CorruptError, apsw.NotADBError, apsw.ReadOnlyError)
-
-
-@dataclass(slots=True)
-class _Entry(Generic[T]):
-    operation: Operation[T]
-    future: asyncio.Future[T] | None
-    heavy: bool
-    single: bool
-    error: BaseException | None = None
-    answer: Any = None
 
 
 class _SqliteTx:
@@ -78,10 +70,11 @@ class SqliteEngine:
         self._writer: apsw.Connection | None = None
         self._reader: apsw.Connection | None = None
         self._scanner: apsw.Connection | None = None
-        self._waiting: deque[_Entry[Any]] = deque()
+        self._waiting: deque[Entry] = deque()
         self._flushing = False
-        self._alone = True
         self._last_group = 0
+        self._turn_writes = 0
+        self._turn_task: asyncio.Task[Any] | None = None
         self._commit_mean = 0.0
         self._busy_seconds = BUSY_SECONDS
         self._write_thread = ThreadPoolExecutor(1, "postroom-sqlite-write")
@@ -193,28 +186,23 @@ class SqliteEngine:
     async def write(self, name: str, /, **params: object) -> list[Row]:
         """Run one statement in the next group."""
 
-        async def operation(tx: Tx) -> list[Row]:
-            return await tx.rows(name, **params)
-
-        return await self._submit(operation, heavy=False, single=len(self._statements.get(name).steps) == 1)
+        single = len(self._statements.get(name).steps) == 1
+        rows: list[Row] = await self._submit(Entry(None, name, params, heavy=False, single=single))
+        return rows
 
     async def transact(self, operation: Operation[T], *, heavy: bool = False, one: bool = False) -> T:
         """Run an operation in the next group, in a savepoint of its own."""
-        return await self._submit(operation, heavy=heavy, single=False)
+        answer: T = await self._submit(Entry(operation, "", {}, heavy=heavy, single=False))
+        return answer
 
-    async def _submit(self, operation: Operation[T], *, heavy: bool, single: bool) -> T:
+    async def _submit(self, entry: Entry) -> Any:
         if self._closed:
             raise Unavailable("the store is closed")
         loop = asyncio.get_running_loop()
-        entry: _Entry[T] = _Entry(operation, None, heavy, single)
-        if self._alone and not self._flushing and not heavy and self._quick() and self._run_alone(entry):
-            # Once a turn at the most: a second write in this turn shows that others want to write as well.
-            self._alone = False
-            loop.call_soon(self._turn_over)
+        if not entry.heavy and not self._flushing and self._quick() and self._is_alone(loop) and self._run_alone(entry):
             if entry.error is not None:
                 raise entry.error
-            answer: T = entry.answer
-            return answer
+            return entry.answer
         entry.future = loop.create_future()
         self._waiting.append(entry)
         if not self._flushing:
@@ -222,13 +210,27 @@ class SqliteEngine:
             loop.call_soon(self._flush, loop)
         return await entry.future
 
+    def _is_alone(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Whether one task writes and nobody else: it commits at once, and lets the loop turn after some writes."""
+        task = asyncio.current_task()
+        if self._turn_writes == 0:
+            if self._last_group > 1:
+                return False
+            self._turn_task = task
+            loop.call_soon(self._turn_over)
+        elif task is not self._turn_task or self._turn_writes >= ALONE_WRITES:
+            return False
+        self._turn_writes += 1
+        return True
+
     def _turn_over(self) -> None:
-        self._alone = self._last_group <= 1
+        self._turn_writes = 0
+        self._turn_task = None
 
     def _quick(self) -> bool:
         return self._writer is not None and self._commit_mean < QUICK_COMMIT
 
-    def _run_alone(self, entry: _Entry[Any]) -> bool:
+    def _run_alone(self, entry: Entry) -> bool:
         """A lone writer's operation, committed at once; False when another process holds the file."""
         try:
             self._run_group([entry], busy_seconds=0.0)
@@ -239,18 +241,16 @@ class SqliteEngine:
     # Groups.
 
     def _flush(self, loop: asyncio.AbstractEventLoop) -> None:
-        group: list[_Entry[Any]] = []
+        group: list[Entry] = []
         while self._waiting and len(group) < MAX_GROUP:
             entry = self._waiting.popleft()
-            if (
-                entry.future is None or not entry.future.done()
-            ):  # Its caller may have gone before anything was done for it.
+            # A caller may have gone before anything was done for it.
+            if entry.future is None or not entry.future.done():
                 group.append(entry)
         if not group:
             self._answer(loop, group, [])
             return
         self._last_group = len(group)
-        self._alone = len(group) == 1
         if self._quick() and not any(entry.heavy for entry in group):
             try:
                 left = self._run_group(group, busy_seconds=0.0)
@@ -261,17 +261,17 @@ class SqliteEngine:
                 return
 
         def in_thread() -> None:
-            left: list[_Entry[Any]] = []
+            left: list[Entry] = []
             try:
                 left = self._run_group(group, busy_seconds=BUSY_SECONDS)
             except BaseException as error:
                 for entry in group:
-                    entry.error = _unavailable(error)
+                    entry.error = unavailable(error)
             loop.call_soon_threadsafe(self._answer, loop, group, left)
 
         self._write_thread.submit(in_thread)
 
-    def _answer(self, loop: asyncio.AbstractEventLoop, group: list[_Entry[Any]], left: list[_Entry[Any]]) -> None:
+    def _answer(self, loop: asyncio.AbstractEventLoop, group: list[Entry], left: list[Entry]) -> None:
         self._waiting.extendleft(reversed(left))
         for entry in group[: len(group) - len(left)]:
             if entry.future is None or entry.future.done():
@@ -287,7 +287,7 @@ class SqliteEngine:
             if self._idle is not None and not self._idle.done():
                 self._idle.set_result(None)
 
-    def _run_group(self, group: list[_Entry[Any]], *, busy_seconds: float) -> list[_Entry[Any]]:
+    def _run_group(self, group: list[Entry], *, busy_seconds: float) -> list[Entry]:
         """Run and commit a group; gives back those it had no time for. Raises BusyError before anything was done."""
         if self._writer is None:
             self._reopen()
@@ -306,14 +306,15 @@ class SqliteEngine:
         tx.now = self._now()
         started = time.monotonic()
         done = 0
+        sole = len(group) == 1
         try:
             for entry in group:
-                self._run_entry(tx, writer, entry)
+                self._run_entry(tx, writer, entry, sole=sole)
                 done += 1
                 if done < len(group) and time.monotonic() - started > MAX_GROUP_SECONDS:
                     break
             before_commit = time.monotonic()
-            writer.execute("commit").fetchall()
+            writer.execute("rollback" if sole and entry.error is not None else "commit").fetchall()
         except apsw.Error as error:
             self._fail_group(group, error)
             return []
@@ -321,30 +322,33 @@ class SqliteEngine:
         self._commit_mean += (took - self._commit_mean) * 0.1
         return group[done:]
 
-    def _run_entry(self, tx: _SqliteTx, writer: apsw.Connection, entry: _Entry[Any]) -> None:
-        if not entry.single:
+    def _run_entry(self, tx: _SqliteTx, writer: apsw.Connection, entry: Entry, *, sole: bool) -> None:
+        """Run one entry, in a savepoint when its failure could leave half of it and others share the transaction."""
+        apart = not entry.single and not sole
+        if apart:
             writer.execute("savepoint entry").fetchall()
         try:
-            entry.answer = _drive(entry.operation, tx)
+            if entry.operation is None:
+                entry.answer = self.run(writer, entry.name, entry.params, tx.now)
+            else:
+                entry.answer = drive(entry.operation, tx)
         except _FATAL:
             raise
         except (apsw.Error, PostroomError) as error:
             if not writer.in_transaction:
                 raise
-            if not entry.single:
-                writer.execute("rollback to entry").fetchall()
             entry.error = error if isinstance(error, PostroomError) else _unexpected(error)
         except BaseException as error:
-            if not entry.single:
-                writer.execute("rollback to entry").fetchall()
             entry.error = error
-        if not entry.single:
+        if apart:
+            if entry.error is not None:
+                writer.execute("rollback to entry").fetchall()
             writer.execute("release entry").fetchall()
 
-    def _fail_group(self, group: list[_Entry[Any]], error: BaseException) -> None:
+    def _fail_group(self, group: list[Entry], error: BaseException) -> None:
         """The transaction is gone whole: every operation of the group is unavailable, and the connection is remade."""
         for entry in group:
-            entry.error = _unavailable(error)
+            entry.error = unavailable(error)
         writer, self._writer = self._writer, None
         if writer is not None:
             with contextlib.suppress(apsw.Error):
@@ -383,25 +387,10 @@ class SqliteEngine:
         self._lock.release()
 
 
-def _drive(operation: Operation[T], tx: Tx) -> T:
-    """Run an operation to its end at once: its transaction never suspends it."""
-    step = operation(tx).__await__()
-    try:
-        next(step)
-    except StopIteration as end:
-        answer: T = end.value
-        return answer
-    raise RuntimeError("an operation awaits nothing but its transaction")
-
-
 def _opened(connection: apsw.Connection | None) -> apsw.Connection:
     if connection is None:
         raise Unavailable("the store is not open")
     return connection
-
-
-def _unavailable(error: BaseException) -> PostroomError:
-    return error if isinstance(error, PostroomError) else Unavailable(f"the database cannot be written: {error}")
 
 
 def _unexpected(error: apsw.Error) -> BaseException:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from postroom import __version__
-from postroom.doors.cli import event, queue, serve, todo, token
+from postroom.doors.cli import event, queue, rules, serve, source, todo, token
 from postroom.doors.cli.plain import Verbs
 
 
@@ -26,7 +26,10 @@ def build() -> Any:
     app.add_typer(todo.app, name="todo")
     app.add_typer(queue.app, name="queue")
     app.add_typer(event.app, name="event")
+    app.add_typer(source.app, name="source")
+    app.add_typer(rules.app, name="rules")
     app.add_typer(token.app, name="token")
+    app.command("fire")(source.fire)
     app.command("trace")(event.trace)
     return typer.main.get_command(app)
 

@@ -4,20 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from starlette.types import ASGIApp
 
 from postroom.desk import Desk
+from postroom.doors.firing import Fired
 from postroom.model import Principal
 from postroom.services.claims import ClaimService
 from postroom.services.endings import EndingService
 from postroom.services.events import EventService
 from postroom.services.queues import QueueService
+from postroom.services.replays import ReplayService
+from postroom.services.rulesets import RuleSetService
 from postroom.services.todos import TodoService
 from postroom.services.tokens import TokenService
 from postroom.services.trace import TraceService
+from postroom.services.trials import TrialService
 from postroom.services.waiting import WaitingRoom
+from postroom.sources.roster import Roster
+
+
+class Installation(Protocol):
+    """The daemon's own place: its settings file, its data, its addresses."""
+
+    def places(self) -> dict[str, Any]:
+        """`settings_file`, `data` and `addresses`."""
+        ...
+
+    async def reload(self) -> None:
+        """The settings file's sources -> in force, all or none. Raises Invalid naming file, line and key."""
+        ...
+
+    async def fire(self, name: str, kind: str | None) -> Fired:
+        """A sample of this kind, signed as its sender would sign it, through the daemon's own port."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +57,11 @@ class Api:
     waiting: WaitingRoom
     queues: QueueService
     events: EventService
+    replays: ReplayService
+    rulesets: RuleSetService
+    trials: TrialService
+    roster: Roster
+    installation: Installation
     tokens: TokenService
     trace: TraceService
     desk_for: Callable[[Principal], Desk]

@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from postroom.doors.http.answers import BYTES, Answer, json_answer
 from postroom.doors.http.fields import Asked, Cursor, Limit, told
 from postroom.doors.http.route import Call, Route
 from postroom.doors.http.schemas import TEXT, many, maybe, named, record
 from postroom.model import EventState
-from postroom.wire import event_view
+from postroom.wire import event_view, read_time
 
 NOUN = "events"
+
+
+Source = Annotated[str, told("Only this source.")]
+Kind = Annotated[str, told("Only this kind.")]
+Action = Annotated[str, told("Only this action.")]
+State = Annotated[str, told("Only this state.", enum=list(EventState))]
+Since = Annotated[str, told("Only what was received at this time or later, RFC 3339 with a zone.", format="date-time")]
+Until = Annotated[str, told("Only what was received before this time, RFC 3339 with a zone.", format="date-time")]
 
 
 class ListEvents(Asked):
     """Which events a list shows."""
 
-    source: Annotated[str, told("Only this source.")] | None = None
-    kind: Annotated[str, told("Only this kind.")] | None = None
-    state: Annotated[str, told("Only this state.", enum=list(EventState))] | None = None
+    source: Source | None = None
+    kind: Kind | None = None
+    action: Action | None = None
+    state: State | None = None
+    since: Since | None = None
+    until: Until | None = None
+    suspected_replay: (
+        Annotated[Literal["true", "false"], Field(description="Only those that are suspected, or are not.")] | None
+    ) = None
     cursor: Cursor | None = None
     limit: Limit | None = None
 
@@ -30,7 +46,11 @@ async def list_events(call: Call, asked: ListEvents) -> Answer:
         call.principal,
         source=asked.source,
         kind=asked.kind,
+        action=asked.action,
         state=asked.state,
+        since=None if asked.since is None else read_time(asked.since, "since"),
+        until=None if asked.until is None else read_time(asked.until, "until"),
+        suspected_replay=None if asked.suspected_replay is None else asked.suspected_replay == "true",
         cursor=asked.cursor,
         limit=asked.limit,
     )

@@ -20,10 +20,12 @@ _HOOKS = """
 ### POST /hooks/{source}
 
 Take in a delivery of a source that the settings name. It is proved by its signature, not by a token, and any `Host` may
-be asked for it. The body is plain (no `Content-Encoding`), of at most 5 MiB, and there within 30 s.
+be asked for it. The body is of at most 5 MiB and there within 30 s; under `Content-Encoding: gzip` it may be signed as
+it was before or after it was compressed, is at most 5 MiB in either form, and is kept inflated.
 
 Answers 202 `{event_id, duplicate, todos: EventTodo[]}` once the event and its todos are committed; the same delivery
-again waits for the first and is a `duplicate`. A ping is recorded and makes no work; a body that is signed but cannot be
+again waits for the first and is a `duplicate`. The same bytes under another id that nobody signed are taken in as well,
+and marked `suspected_replay`. A ping is recorded and makes no work; a body that is signed but cannot be
 read is kept as `unparsed`. Refuses with 401 Unauthorized (the same for every reason; the log has it), 404 Not Found, 405
 Method Not Allowed, 408 Request Timeout, 413 Request Entity Too Large, 415 Unsupported Media Type and, with
 `Retry-After`, 503 Service Unavailable.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from postroom.doors.http import claims, events, queues, standing, todos, tokens
+from postroom.doors.http import claims, events, queues, replays, rules, sources, standing, todos, tokens
 from postroom.doors.http.openapi import Document
 from postroom.doors.http.route import Route
 
@@ -14,6 +14,9 @@ def route_table() -> tuple[Route, ...]:
         *todos.ROUTES,
         *queues.ROUTES,
         *events.ROUTES,
+        *replays.ROUTES,
+        *sources.ROUTES,
+        *rules.ROUTES,
         *tokens.ROUTES,
         *standing.ROUTES,
     )

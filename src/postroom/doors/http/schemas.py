@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 
 from postroom.doors.http.route import Schema
 from postroom.model import EventState, Outcome, Reason, Role, TodoState
+from postroom.services.rules import Match
 
 TEXT: Schema = {"type": "string"}
 WHOLE: Schema = {"type": "integer"}
@@ -116,7 +118,25 @@ _EVENT = {
     "received_at": TIME,
     "last_delivery_at": TIME,
     "body_bytes": WHOLE,
+    "suspected_replay": {**FLAG, "description": "The same bytes had come before under another id that nobody signed."},
+    "rules_version": maybe(WHOLE),
     "todos": many(named("EventTodo")),
+}
+
+_PATTERNS = {"anyOf": [TEXT, many(TEXT)]}
+
+_RULE = {
+    "match": record({}, {spec.name: _PATTERNS for spec in fields(Match)}),
+    "queue": TEXT,
+    "title": TEXT,
+    "kind": TEXT,
+    "priority": WHOLE,
+    "assignee": TEXT,
+    "key": TEXT,
+    "delay_s": WHOLE,
+    "max_attempts": WHOLE,
+    "drop": FLAG,
+    "continue": FLAG,
 }
 
 COMPONENTS: Mapping[str, Schema] = {
@@ -148,7 +168,62 @@ COMPONENTS: Mapping[str, Schema] = {
     "Queue": record({**_SETTINGS, **_DEPTHS}),
     "EventTodo": record({"todo_id": TEXT, "queue": TEXT, "rule": TEXT, "created": FLAG}),
     "ListedEvent": record(_EVENT),
-    "Event": record({**_EVENT, "headers": ANY, "body": ANY}),
+    "Event": record({**_EVENT, "trace": maybe(many(TEXT)), "headers": ANY, "body": ANY}),
+    "Rule": record({"name": TEXT}, _RULE),
+    "RuleSet": record(
+        {
+            "source": TEXT,
+            "version": {**WHOLE, "description": "0 while the source was given no rules of its own."},
+            "rules": {**many(named("Rule")), "description": "The source's own, in order; they are asked first."},
+            "settings": {**many(named("Rule")), "description": "Those of the settings and the preset, which follow."},
+            "created_by": maybe(TEXT),
+            "created_at": maybe(TIME),
+            "broken": {**maybe(TEXT), "description": "Why its own rules cannot be read now: what comes is held."},
+        }
+    ),
+    "TrialTodo": record(
+        {
+            "rule": TEXT,
+            "queue": TEXT,
+            "title": TEXT,
+            "kind": TEXT,
+            "priority": WHOLE,
+            "assignee": maybe(TEXT),
+            "idempotency_key": maybe(TEXT),
+            "max_attempts": maybe(WHOLE),
+            "delay_s": maybe(SECONDS),
+            "payload": ANY,
+        }
+    ),
+    "Trial": record(
+        {
+            "kind": TEXT,
+            "action": maybe(TEXT),
+            "title": TEXT,
+            "state": one_of(*EventState),
+            "reason": maybe(TEXT),
+            "todos": many(named("TrialTodo")),
+            "trace": {**many(TEXT), "description": "What each rule that was asked said."},
+            "rules_version": maybe(WHOLE),
+        }
+    ),
+    "Source": record(
+        {
+            "name": TEXT,
+            "provider": TEXT,
+            "queue": maybe(TEXT),
+            "path": {**TEXT, "description": "Where its deliveries go, below one of the addresses."},
+            "rules": {**WHOLE, "description": "How many rules its settings and its preset have."},
+            "ignore_authors": many(TEXT),
+            "insecure": FLAG,
+            "secrets": {**many(TEXT), "description": "Where each secret stands, never what it is."},
+            "matched": {
+                **maybe(record({"secret": TEXT, "at": TIME})),
+                "description": "Which secret proved the latest delivery since the sources were read.",
+            },
+            "samples": {**many(TEXT), "description": "The kinds that can be fired."},
+        }
+    ),
     "Token": record(
         {
             "id": TEXT,

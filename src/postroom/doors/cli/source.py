@@ -1,0 +1,387 @@
+"""`postroom source` and `postroom fire`: the senders that are set up, a further one, its secrets, and samples to try it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+import tomllib
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from postroom.doors.cli.asking import REFUSED, AsJson, Data, asking, given, refusing, usage
+from postroom.doors.cli.plain import Verbs
+from postroom.doors.cli.table import cell, fields, line, note, print_json, short_time, table, tell
+from postroom.errors import Conflict, Invalid, NotFound, PostroomError
+
+if TYPE_CHECKING:
+    from postroom.doors.cli.connection import Daemon
+    from postroom.doors.cli.settings_file import SettingsFile
+
+app = Verbs("See, add, try and rotate the sources of events.")
+
+CONFIG: Final = "postroom.config"
+THEIRS: Final = ("slack", "stripe", "linear", "sentry", "pagerduty", "standard")
+"""Senders that make the secret themselves and show it once."""
+PLACEHOLDER: Final = "whsec_" + "A" * 43 + "="
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The source's name; it is the end of /hooks/NAME.")]
+Kind = Annotated[str | None, typer.Argument(metavar="KIND", help="Which sample; the most telling one by default.")]
+Config = Annotated[
+    str | None, typer.Option("--config", metavar="FILE", help="The settings file; else the daemon's own.")
+]
+SecretStdin = Annotated[bool, typer.Option("--secret-stdin", help="Read the secret from stdin, on one line.")]
+
+
+@app.command("list")
+def list_sources(as_json: AsJson = False, data: Data = None) -> None:
+    """List the sources, where their secrets stand, and which of those proved the latest delivery."""
+    with asking(as_json, data) as daemon:
+        answer = daemon.ask("GET", "/v1/sources")
+    tell(answer, as_json, _show_list)
+
+
+@app.command("add")
+def add(
+    name: Name,
+    provider: Annotated[str, typer.Option("--provider", help="Who sends: github, gitlab, slack, generic, ...")],
+    queue: Annotated[str | None, typer.Option("--queue", help="Where its todos go.")] = None,
+    preset: Annotated[str | None, typer.Option("--preset", help="A ready list of rules; it needs a queue.")] = None,
+    secret_env: Annotated[
+        list[str] | None, typer.Option("--secret-env", metavar="VAR", help="The daemon's variable with the secret.")
+    ] = None,
+    secret_file: Annotated[
+        Path | None, typer.Option("--secret-file", metavar="FILE", help="A file with the secret, one a line.")
+    ] = None,
+    secret_stdin: SecretStdin = False,
+    options: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A further key of its table, as scheme=bearer; repeatable."),
+    ] = None,
+    config: Config = None,
+    as_json: AsJson = False,
+    data: Data = None,
+) -> None:
+    """Add a source to the settings file and have the daemon read it; a secret is made where none is named.
+
+    The file as it was stays beside it, with `.bak` at its end.
+    """
+    if sum(map(bool, (secret_env, secret_file, secret_stdin))) > 1:
+        raise usage("give one of --secret-env, --secret-file and --secret-stdin")
+    wanted = {"name": name, "provider": provider, **given(queue=queue, preset=preset), **_options(options or [])}
+    secret = None
+    if not secret_env and secret_file is None and not wanted.get("insecure"):
+        secret = _secret(provider, secret_stdin)
+    with refusing(as_json):
+        place = _Place(config, data)
+        file = place.settings_file()
+        kept = place.data / "secrets" / name if secret is not None else None
+        if secret_env:
+            wanted["secrets_env"] = secret_env
+        elif secret_file is not None:
+            wanted["secrets_file"] = str(secret_file.expanduser().absolute())
+        elif kept is not None:
+            wanted["secrets_file"] = _beside(kept, file.path)
+        _check(wanted, file.path.parent, secret)
+        if file.source(name) is not None:
+            raise Conflict(f"{file.path} has a source {name} already", field="name")
+        _keep(kept, secret)
+        try:
+            file.add_source(wanted)
+        except PostroomError:
+            _forget(kept)
+            raise
+        try:
+            state = place.reload(name)
+        except PostroomError:
+            file.restore()
+            _forget(kept)
+            raise
+    _tell_secret(name, place, state, None if secret_stdin or provider in THEIRS else secret, file, as_json)
+    if not as_json and queue is None and preset is None:
+        note("it has no queue: its events are kept, and make no todo before a rule names one")
+
+
+@app.command("rotate")
+def rotate(
+    name: Name,
+    drop_old: Annotated[bool, typer.Option("--drop-old", help="Keep the newest secret alone.")] = False,
+    secret_stdin: SecretStdin = False,
+    config: Config = None,
+    as_json: AsJson = False,
+    data: Data = None,
+) -> None:
+    """Put a new secret first in a source's secrets file; the old ones stay good until --drop-old."""
+    if drop_old and secret_stdin:
+        raise usage("--drop-old takes no new secret", "--drop-old")
+    with refusing(as_json):
+        place = _Place(config, data)
+        file = place.settings_file()
+        path, provider = _secrets_file(file, name)
+        before = _lines(path)
+        secret = None if drop_old else _secret(provider, secret_stdin)
+        after = before[:1] if secret is None else [secret, *before]
+        if secret is None and len(before) < 2:
+            raise Conflict(f"{path} has one secret alone: there is no old one to drop", field="name")
+        if secret is not None and secret in before:
+            raise Conflict("this secret is there already", field="name")
+        from postroom.doors.cli.settings_file import write_private
+
+        write_private(path, "".join(f"{one}\n" for one in after).encode())
+        try:
+            state = place.reload(name)
+        except PostroomError:
+            write_private(path, "".join(f"{one}\n" for one in before).encode())
+            raise
+    shown = None if secret_stdin or provider in THEIRS else secret
+    _tell_secret(name, place, state, shown, file, as_json, left=len(after))
+
+
+@app.command("test")
+def try_source(name: Name, kind: Kind = None, as_json: AsJson = False, data: Data = None) -> None:
+    """Post a signed sample to the source through the daemon's own port, and say what came of it.
+
+    It is a delivery like any other: it makes an event, and the todos that the rules ask for.
+    """
+    with asking(as_json, data) as daemon:
+        answer = _fire(daemon, name, kind)
+        answer["event"] = None
+        if answer["event_id"] is not None:
+            answer["event"] = daemon.ask("GET", f"/v1/events/{answer['event_id']}")["event"]
+    _tell_fired(answer, as_json)
+
+
+def fire(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="The source's name.")],
+    kind: Kind = None,
+    as_json: AsJson = False,
+    data: Data = None,
+) -> None:
+    """Post a realistic, signed sample to a source, to try things out; `source list --json` has the kinds."""
+    with asking(as_json, data) as daemon:
+        answer = _fire(daemon, source, kind)
+    _tell_fired(answer, as_json)
+
+
+class _Place:
+    """Where the settings and the data are: the daemon says it, or when none serves the flags and the environment do."""
+
+    def __init__(self, config: str | None, data: Path | None) -> None:
+        from postroom.doors.cli.connection import Daemon, Unreachable
+
+        settings = import_module(CONFIG)
+        self.data: Path = settings.data_folder(data, os.environ)
+        self.addresses: list[str] = []
+        self._daemon: Daemon | None = Daemon.find(data, os.environ)
+        try:
+            told = self._daemon.ask("GET", "/v1/sources")
+        except Unreachable:
+            self._daemon = None
+            self._path: Path = settings.settings_path(config, self.data, os.environ)
+            return
+        self.data = Path(told["data"])
+        self.addresses = told["addresses"]
+        named = config or told["settings_file"]
+        self._path = Path(named).expanduser().absolute() if named else self.data / "postroom.toml"
+
+    def settings_file(self) -> SettingsFile:
+        """The settings file as it is. Raises Misconfigured when it is no TOML."""
+        from postroom.doors.cli.settings_file import SettingsFile
+
+        return SettingsFile(self._path)
+
+    def reload(self, name: str) -> str:
+        """Have the daemon read its sources again: what came of that, in a word. Raises what it refuses."""
+        from postroom.doors.cli.connection import Unreachable
+
+        if self._daemon is None:
+            return "not running"
+        try:
+            told = self._daemon.ask("POST", "/v1/reload", {})
+        except Unreachable:
+            return "not running"
+        return "reloaded" if any(one["name"] == name for one in told["sources"]) else str(told["settings_file"] or "no file")
+
+
+def _options(words: list[str]) -> dict[str, Any]:
+    """Further keys: a TOML value where it is one, else text."""
+    made: dict[str, Any] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or not key:
+            raise usage(f"{word[:80]!r} is no setting; expected KEY=VALUE", "--set")
+        try:
+            read = tomllib.loads(f"value = {value}")
+        except tomllib.TOMLDecodeError:
+            read = {"value": value}
+        made[key] = read["value"] if set(read) == {"value"} else value
+    return made
+
+
+def _secret(provider: str, from_stdin: bool) -> str:
+    """The sender's own secret, or a new one of 256 random bits where the sender takes one."""
+    if not from_stdin and provider not in THEIRS:
+        return secrets.token_hex(32)
+    if from_stdin:
+        given_ = sys.stdin.readline(4096)
+    elif sys.stdin.isatty():
+        from getpass import getpass
+
+        given_ = getpass(f"The secret that {provider} shows: ")
+    else:
+        raise usage(f"{provider} makes the secret itself: give it with --secret-stdin, --secret-file or --secret-env")
+    if not given_.strip():
+        raise usage("the secret is empty", "--secret-stdin")
+    return given_.strip()
+
+
+def _check(wanted: Mapping[str, Any], folder: Path, secret: str | None) -> None:
+    """Pass when the table is right, whatever the daemon's environment holds. Raises Misconfigured naming the key."""
+    from postroom.sources.settings import build_sources
+
+    tried = dict(wanted)
+    if secret is not None:
+        tried.pop("secrets_file", None)
+        tried["secrets"] = [secret]
+    stand_ins = dict.fromkeys(wanted.get("secrets_env", []), PLACEHOLDER)
+    build_sources([tried], stand_ins, folder)
+
+
+def _beside(path: Path, settings: Path) -> str:
+    """The path as the settings file may name it: from its own folder on where it lies below that."""
+    return str(path.relative_to(settings.parent)) if path.is_relative_to(settings.parent) else str(path)
+
+
+def _keep(path: Path | None, secret: str | None) -> None:
+    if path is None or secret is None:
+        return
+    from postroom.doors.cli.settings_file import write_private
+
+    if path.exists():
+        raise Conflict(f"{path} is there already: name it with --secret-file, or remove it", field="secret")
+    write_private(path, f"{secret}\n".encode())
+
+
+def _forget(path: Path | None) -> None:
+    if path is not None:
+        path.unlink(missing_ok=True)
+
+
+def _secrets_file(file: SettingsFile, name: str) -> tuple[Path, str]:
+    table_ = file.source(name)
+    if table_ is None:
+        raise NotFound(f"{file.path} has no source {name[:64]!r}", field="name")
+    path = table_.get("secrets_file")
+    if not isinstance(path, str):
+        raise Invalid(
+            f"the secrets of {name} stand in its secrets_env or secrets: set the new one there beside the old one, "
+            "then reload",
+            field="secrets_file",
+        )
+    return file.path.parent / Path(path).expanduser(), str(table_.get("provider"))
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return [one for one in path.read_text("utf-8").splitlines() if one]
+    except (OSError, UnicodeDecodeError) as error:
+        raise Invalid(f"{path} cannot be read: {error}", field="secrets_file") from None
+
+
+def _fire(daemon: Daemon, name: str, kind: str | None) -> dict[str, Any]:
+    from postroom.doors.cli.connection import segment
+
+    if not name:
+        raise usage("an empty name names no source", "NAME")
+    answer = daemon.ask("POST", f"/v1/sources/{segment(name)}/fire", given(kind=kind))
+    told = answer["answer"]
+    return {**answer, "event_id": told.get("event_id") if isinstance(told, dict) else None}
+
+
+def _tell_fired(answer: Mapping[str, Any], as_json: bool) -> None:
+    tell(answer, as_json, _show_fired)
+    if answer["status"] >= 300:
+        raise typer.Exit(REFUSED)
+
+
+def _show_fired(answer: Mapping[str, Any]) -> None:
+    told = answer["answer"]
+    line(
+        f"posted {answer['bytes']} bytes to {answer['path']}: {answer['status']}",
+        "" if isinstance(told, dict) else told,
+    )
+    if not isinstance(told, dict):
+        return
+    error, event = told.get("error"), answer.get("event")
+    if error:
+        note(f"refused: {error['message']}; the daemon's log has the reason")
+        return
+    fields([("event", told["event_id"]), ("duplicate", told["duplicate"] or None)])
+    if event is not None:
+        fields(
+            [
+                ("verified", event["verification"]),
+                ("state", event["state"]),
+                ("reason", event["reason"]),
+                *(("decided", one) for one in event["trace"] or ()),
+            ]
+        )
+    if told["todos"]:
+        table(
+            ("todo", "queue", "rule", "new"),
+            [(link["todo_id"], link["queue"], link["rule"], link["created"]) for link in told["todos"]],
+        )
+    else:
+        line("no todo")
+
+
+def _show_list(answer: Mapping[str, Any]) -> None:
+    def matched(source: Mapping[str, Any]) -> object:
+        found = source["matched"]
+        return None if found is None else f"{found['secret']} at {short_time(found['at'])}"
+
+    table(
+        ("name", "provider", "queue", "address", "secrets", "latest proof"),
+        [
+            (
+                one["name"],
+                one["provider"],
+                one["queue"],
+                "".join((*answer["addresses"][:1], one["path"])),
+                "insecure" if one["insecure"] else cell(one["secrets"]),
+                matched(one),
+            )
+            for one in answer["sources"]
+        ],
+    )
+    for warning in answer["warnings"]:
+        note(f"warning: {warning}")
+
+
+def _tell_secret(
+    name: str,
+    place: _Place,
+    state: str,
+    secret: str | None,
+    file: SettingsFile,
+    as_json: bool,
+    left: int | None = None,
+) -> None:
+    """What to give to the sender: the address, and this once the secret, where it was made here."""
+    path = f"/hooks/{name}"
+    url = f"{place.addresses[0]}{path}" if place.addresses else path
+    if as_json:
+        told = {"name": name, "url": url, "secret": secret, "settings_file": str(file.path), "daemon": state}
+        print_json({"source": told if left is None else {**told, "secrets": left}})
+        return
+    fields([("source", name), ("address", url), ("secret", secret), ("settings", str(file.path)), ("secrets", left)])
+    if state == "not running":
+        note("no daemon runs here: it will read this when it starts")
+    elif state != "reloaded":
+        note(f"the daemon reads {state}, not this file: start it again with --config {file.path}")
+    if secret is not None:
+        note("the secret is shown only now")
