@@ -96,9 +96,7 @@ async def run(place: Place, table: Table, scale: float) -> None:
                 continue
             count = max(int(500 * scale), 50)
             floor = _floor(copy)
-            one, raw, ratio = await paired(
-                partial(_claims, far, queues, count, 1), partial(floor.claim_rate, count, 1)
-            )
+            one, raw, ratio = await paired(partial(_claims, far, queues, count, 1), partial(floor.claim_rate, count, 1))
             table.at_least("claims of 1, one queue", ratio, 0.9, f"{one:9,.0f}/s   floor {raw:9,.0f}/s")
             await floor.close()
 

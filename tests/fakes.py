@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
-from postroom import lifecycle
+from postroom import lifecycle, limits
 from postroom.desk import UNSET, ClaimNext, OutcomeResult, Unset
 from postroom.errors import Conflict, NotFound, PostroomError
 from postroom.ids import Ids, Prefix, RandomIds
-from postroom.lifecycle import DEFAULT_LEASE, MAX_JSON_BYTES, MAX_NOTE_BYTES
+from postroom.limits import DEFAULT_LEASE, MAX_JSON_BYTES, MAX_NOTE_BYTES
 from postroom.model import (
     ClaimRequest,
     Created,
@@ -194,7 +194,7 @@ class MemoryDesk:
             )
 
         def work() -> TodoPage:
-            size = min(limit or lifecycle.DEFAULT_LIST, lifecycle.MAX_LIST)
+            size = min(limit or limits.DEFAULT_LIST, limits.MAX_LIST)
             found = sorted(filter(fits, self.todos.values()), key=lambda todo: -todo.seq)
             page = tuple(replace(todo, payload_json=None, lease_id=None, history=()) for todo in found[:size])
             return TodoPage(page, str(page[-1].seq) if len(found) > size else None)
@@ -214,8 +214,8 @@ class MemoryDesk:
         """Claimable -> claimed, up to `limit` in claim order; waits up to wait_s for one."""
         names = None if queues is None else tuple(queues)
         request = ClaimRequest(names, seconds_ms(ttl_s, "ttl_s"), limit, claim_key, worker)
-        lifecycle.check_claim(request)
-        lifecycle.check_seconds(seconds_ms(wait_s, "wait_s") or 0, 0, lifecycle.MAX_WAIT, "wait_s")
+        limits.check_claim(request)
+        limits.check_seconds(seconds_ms(wait_s, "wait_s") or 0, 0, limits.MAX_WAIT, "wait_s")
         args = {"request": request, "wait_s": wait_s}
         return await self._do("claim_next", args, lambda: self._take(request), wait_s=wait_s)
 
@@ -271,7 +271,7 @@ class MemoryDesk:
         self, items: Sequence[OutcomeItem], claim: ClaimNext | None = None
     ) -> tuple[list[OutcomeResult], list[Todo]]:
         """End up to 200 attempts, each with its own result, and claim besides."""
-        lifecycle.check_range(len(items), 0, lifecycle.MAX_OUTCOMES, "items", " items")
+        limits.check_range(len(items), 0, limits.MAX_OUTCOMES, "items", " items")
 
         def one(item: OutcomeItem) -> OutcomeResult:
             try:
@@ -286,7 +286,7 @@ class MemoryDesk:
                 return results, []
             names = None if claim.queues is None else tuple(claim.queues)
             request = ClaimRequest(names, seconds_ms(claim.ttl_s, "ttl_s"), claim.limit, None, claim.worker)
-            lifecycle.check_claim(request)
+            limits.check_claim(request)
             return results, self._take(request)
 
         answer = await self._do("outcomes", {"items": list(items), "claim": claim}, work)
@@ -328,7 +328,7 @@ class MemoryDesk:
             available_at=at,
             available_at_given=not isinstance(available_at, Unset),
         )
-        lifecycle.check_change(change)
+        limits.check_change(change)
         text = None if change.payload is None else store_json(change.payload, "payload", MAX_JSON_BYTES)
         args = {"id": id, "change": change, "request_id": request_id}
         return await self._do(
@@ -375,7 +375,7 @@ class MemoryDesk:
         return todo
 
     def _create(self, new: NewTodo) -> Created:
-        lifecycle.check_new(new)
+        limits.check_new(new)
         if new.idempotency_key is not None:
             for todo in self.todos.values():
                 if (todo.queue, todo.idempotency_key) == (new.queue, new.idempotency_key) and todo.live:
@@ -402,7 +402,7 @@ class MemoryDesk:
                 lease_expires_at=None,
                 claim_key=None,
                 attempt=0,
-                max_attempts=new.max_attempts or lifecycle.DEFAULT_MAX_ATTEMPTS,
+                max_attempts=new.max_attempts or limits.DEFAULT_MAX_ATTEMPTS,
                 priority=new.priority,
                 available_at=now + new.delay_ms if new.delay_ms else new.available_at,
                 next_retry_at=None,
@@ -447,7 +447,7 @@ class MemoryDesk:
         return ended
 
     def _end(self, item: OutcomeItem) -> Ended:
-        lifecycle.check_outcome(item)
+        limits.check_outcome(item)
         todo, now, owner = self._find(item.id), self.clock.now, self.principal.name
         if not lifecycle.held_by(todo, owner, item.lease_id):
             if item.lease_id is not None and self.done.get((item.id, item.lease_id)) is item.verb:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from postroom import lifecycle
 from postroom.errors import Conflict
-from postroom.lifecycle import DAY, HOUR, MAX_HISTORY, MINUTE, SECOND
+from postroom.limits import DAY, HOUR, MAX_HISTORY, MINUTE, SECOND
 from postroom.model import Attempt, Outcome, Reason, Todo, TodoChange, TodoState
 
 NOW: Final = 1_800_000_000_000

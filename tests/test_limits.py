@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postroom import lifecycle
+from postroom import lifecycle, limits
 from postroom.errors import Invalid, TooLarge
-from postroom.lifecycle import DAY, HOUR, SECOND
+from postroom.limits import DAY, HOUR, SECOND
 from postroom.model import ClaimRequest, NewTodo, OutcomeItem, QueueSettings, TodoChange, Verb
 
 NOW: Final = 1_800_000_000_000
@@ -25,9 +25,7 @@ def test_backoff_doubles_up_to_its_cap(attempt: int, seconds: int) -> None:  # S
     assert lifecycle.backoff(attempt) == seconds * SECOND
 
 
-@given(
-    st.integers(0, 100), st.integers(0, lifecycle.MAX_BACKOFF), st.integers(0, lifecycle.MAX_BACKOFF), st.floats(0, 0.1)
-)
+@given(st.integers(0, 100), st.integers(0, limits.MAX_BACKOFF), st.integers(0, limits.MAX_BACKOFF), st.floats(0, 0.1))
 def test_backoff_is_bounded_and_jitter_only_adds(attempt: int, base: int, cap: int, jitter: float) -> None:  # S9
     plain = lifecycle.backoff(attempt, base, cap)
     assert 0 <= plain <= cap
@@ -78,18 +76,18 @@ GOOD_NEW: Final = NewTodo("inbox", "Answer")
         ({"delay_ms": 366 * DAY}, "delay_s"),
         ({"delay_ms": 1, "available_at": NOW}, "available_at"),
         ({"available_at": -1}, "available_at"),
-        ({"available_at": lifecycle.MAX_TIME + 1}, "available_at"),
+        ({"available_at": limits.MAX_TIME + 1}, "available_at"),
     ],
 )
 def test_a_new_todo_out_of_bounds_is_refused_naming_the_field(change: dict[str, object], field: str) -> None:
-    lifecycle.check_new(GOOD_NEW)
+    limits.check_new(GOOD_NEW)
     asked = replace(GOOD_NEW, **change)  # type: ignore[arg-type]
-    assert refused(lambda: lifecycle.check_new(asked)) == ("invalid", field)
+    assert refused(lambda: limits.check_new(asked)) == ("invalid", field)
 
 
 def test_a_title_over_500_characters_is_too_large() -> None:
-    lifecycle.check_title("é" * 500)
-    assert refused(lambda: lifecycle.check_title("é" * 501)) == ("too_large", "title")
+    limits.check_title("é" * 500)
+    assert refused(lambda: limits.check_title("é" * 501)) == ("too_large", "title")
 
 
 @pytest.mark.parametrize(
@@ -104,12 +102,12 @@ def test_a_title_over_500_characters_is_too_large() -> None:
         {"max_attempts": 100},
         {"delay_ms": 0},
         {"delay_ms": 365 * DAY},
-        {"available_at": lifecycle.MAX_TIME},
+        {"available_at": limits.MAX_TIME},
         {"kind": "github:pull_request.opened"},
     ],
 )
 def test_a_new_todo_at_its_bounds_passes(change: dict[str, object]) -> None:
-    lifecycle.check_new(replace(GOOD_NEW, **change))  # type: ignore[arg-type]
+    limits.check_new(replace(GOOD_NEW, **change))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -128,13 +126,13 @@ def test_a_new_todo_at_its_bounds_passes(change: dict[str, object]) -> None:
     ],
 )
 def test_a_claim_out_of_bounds_is_refused_naming_the_field(request_: ClaimRequest, field: str) -> None:
-    assert refused(lambda: lifecycle.check_claim(request_)) == ("invalid", field)
+    assert refused(lambda: limits.check_claim(request_)) == ("invalid", field)
 
 
 def test_a_claim_at_its_bounds_passes() -> None:
-    lifecycle.check_claim(ClaimRequest())
-    lifecycle.check_claim(ClaimRequest(("a",) * 100, SECOND, 100, "k" * 256, "w" * 64))
-    lifecycle.check_claim(ClaimRequest(ttl_ms=24 * HOUR))
+    limits.check_claim(ClaimRequest())
+    limits.check_claim(ClaimRequest(("a",) * 100, SECOND, 100, "k" * 256, "w" * 64))
+    limits.check_claim(ClaimRequest(ttl_ms=24 * HOUR))
 
 
 @pytest.mark.parametrize(
@@ -151,18 +149,18 @@ def test_a_claim_at_its_bounds_passes() -> None:
     ],
 )
 def test_settings_out_of_bounds_are_refused_naming_the_field(change: dict[str, object], field: str) -> None:
-    lifecycle.check_settings(QueueSettings("inbox"))
+    limits.check_settings(QueueSettings("inbox"))
     asked = replace(QueueSettings("inbox"), **change)  # type: ignore[arg-type]
-    assert refused(lambda: lifecycle.check_settings(asked)) == ("invalid", field)
+    assert refused(lambda: limits.check_settings(asked)) == ("invalid", field)
 
 
 def test_endings_and_changes_out_of_bounds_are_refused_naming_the_field() -> None:
     item = OutcomeItem("td_1", Verb.FAIL, "ls_1")
-    lifecycle.check_outcome(item)
-    assert refused(lambda: lifecycle.check_outcome(replace(item, retry_in_ms=-1))) == ("invalid", "retry_in_s")
-    assert refused(lambda: lifecycle.check_outcome(replace(item, delay_ms=366 * DAY))) == ("invalid", "delay_s")
-    lifecycle.check_change(TodoChange())
-    assert refused(lambda: lifecycle.check_change(TodoChange(title=""))) == ("invalid", "title")
-    assert refused(lambda: lifecycle.check_change(TodoChange(priority=200))) == ("invalid", "priority")
-    assert refused(lambda: lifecycle.check_change(TodoChange(assignee="a b"))) == ("invalid", "assignee")
-    assert refused(lambda: lifecycle.check_change(TodoChange(available_at=-1))) == ("invalid", "available_at")
+    limits.check_outcome(item)
+    assert refused(lambda: limits.check_outcome(replace(item, retry_in_ms=-1))) == ("invalid", "retry_in_s")
+    assert refused(lambda: limits.check_outcome(replace(item, delay_ms=366 * DAY))) == ("invalid", "delay_s")
+    limits.check_change(TodoChange())
+    assert refused(lambda: limits.check_change(TodoChange(title=""))) == ("invalid", "title")
+    assert refused(lambda: limits.check_change(TodoChange(priority=200))) == ("invalid", "priority")
+    assert refused(lambda: limits.check_change(TodoChange(assignee="a b"))) == ("invalid", "assignee")
+    assert refused(lambda: limits.check_change(TodoChange(available_at=-1))) == ("invalid", "available_at")

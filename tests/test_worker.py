@@ -14,7 +14,7 @@ import pytest
 
 from postroom.desk import ClaimNext, OutcomeResult
 from postroom.errors import Conflict, Invalid, NotFound, PostroomError, Unauthenticated, Unavailable
-from postroom.lifecycle import MAX_OUTCOMES
+from postroom.limits import MAX_OUTCOMES
 from postroom.model import Outcome, OutcomeItem, Reason, Todo, TodoState, Verb
 from postroom.worker import Refuse, Release, Retry, Worker
 from tests.fakes import Clock, MemoryDesk

@@ -20,7 +20,7 @@ from postroom.connection import Connection
 from postroom.desk import UNSET, ClaimNext, OutcomeResult, Unset
 from postroom.errors import Invalid, NotFound, PostroomError, Unavailable, from_dict
 from postroom.ids import Prefix, check_id
-from postroom.lifecycle import MAX_JSON_BYTES, MAX_NOTE_BYTES, check_key, check_queue
+from postroom.limits import MAX_JSON_BYTES, MAX_NOTE_BYTES, check_key, check_queue
 from postroom.model import Created, Ended, NewTodo, OutcomeItem, Todo, TodoPage, TodoState
 from postroom.text import check_json, cut, dump_json, result_json
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from postroom.errors import Invalid, Misconfigured
-from postroom.lifecycle import check_settings
+from postroom.limits import check_settings
 from postroom.model import QueueSettings
 
 DEFAULT_PORT = 7373

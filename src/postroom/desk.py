@@ -156,8 +156,8 @@ class Desk(Protocol):
         title: str | None = None,
         payload: Any = UNSET,
         priority: int | None = None,
-        assignee: str | None | Unset = UNSET,
-        available_at: datetime | None | Unset = UNSET,
+        assignee: str | Unset | None = UNSET,
+        available_at: datetime | Unset | None = UNSET,
         request_id: str | None = None,
     ) -> Todo:
         """Pending -> pending, changed; for admins and the todo's creator."""

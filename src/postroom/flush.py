@@ -10,7 +10,7 @@ from typing import Final
 from postroom.desk import ClaimNext, Desk, OutcomeResult
 from postroom.errors import Conflict, Forbidden, NotFound, RateLimited, Unauthenticated, Unavailable
 from postroom.hand import Hand, Held
-from postroom.lifecycle import MAX_OUTCOMES
+from postroom.limits import MAX_OUTCOMES
 from postroom.model import OutcomeItem, Todo, Verb
 
 CALL_S: Final = 30.0

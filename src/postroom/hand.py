@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from postroom.lifecycle import DEFAULT_LEASE, MAX_CLAIM, MAX_OUTCOMES
+from postroom.limits import DEFAULT_LEASE, MAX_CLAIM, MAX_OUTCOMES
 from postroom.model import OutcomeItem, Todo, Verb
 from postroom.text import clean_json
 

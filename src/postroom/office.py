@@ -12,7 +12,7 @@ from pathlib import Path
 
 from postroom.errors import Misconfigured
 from postroom.ids import Ids, RandomIds
-from postroom.lifecycle import check_name
+from postroom.limits import check_name
 from postroom.model import Principal, Role
 from postroom.services.claims import ClaimService
 from postroom.services.endings import EndingService

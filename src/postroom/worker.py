@@ -19,14 +19,7 @@ from postroom.desk import ClaimNext, Desk
 from postroom.errors import Conflict, Invalid, NotFound
 from postroom.flush import AGAIN, CALL_S, Flush, message, pause
 from postroom.hand import Hand, Held, Stats
-from postroom.lifecycle import (
-    MAX_DELAY,
-    MAX_WAIT,
-    check_lease,
-    check_name,
-    check_range,
-    check_seconds,
-)
+from postroom.limits import MAX_DELAY, MAX_WAIT, check_lease, check_name, check_range, check_seconds
 from postroom.model import Todo, Verb
 
 FLUSH_ON_STOP_S: Final = 10.0

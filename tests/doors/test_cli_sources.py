@@ -21,8 +21,8 @@ from tests.doors.test_cli_nouns import event
 
 Output = pytest.CaptureFixture[str]
 
-RULE = {"name": "bugs", "match": {"label": ["bug", "crash"]}, "queue": "bugs", "priority": 5}
-RULES = {
+RULE: dict[str, Any] = {"name": "bugs", "match": {"label": ["bug", "crash"]}, "queue": "bugs", "priority": 5}
+RULES: dict[str, Any] = {
     "source": "github",
     "version": 3,
     "rules": [RULE],
@@ -347,9 +347,23 @@ def test_rules_add_move_and_remove(daemon: FakeDaemon, tmp_path: Path, capsys: O
 
 
 def test_rules_test(daemon: FakeDaemon, tmp_path: Path, capsys: Output) -> None:
-    todo = {"rule": "bugs", "queue": "bugs", "title": "x", "kind": "issues", "priority": 5, "assignee": None}
+    todo: dict[str, Any] = {
+        "rule": "bugs",
+        "queue": "bugs",
+        "title": "x",
+        "kind": "issues",
+        "priority": 5,
+        "assignee": None,
+    }
     todo |= {"idempotency_key": "k", "max_attempts": None, "delay_s": None, "payload": {"number": 7}}
-    trial = {"kind": "issues", "action": "opened", "title": "x", "state": "routed", "reason": None, "todos": [todo]}
+    trial: dict[str, Any] = {
+        "kind": "issues",
+        "action": "opened",
+        "title": "x",
+        "state": "routed",
+        "reason": None,
+        "todos": [todo],
+    }
     trial |= {"trace": ["bugs: matched", "rest: \x1bno"], "rules_version": 3}
     daemon.answer("POST", "/v1/sources/github/rules/test", {"trial": trial})
     assert leave("rules", "test", "github", EVENT) == 0

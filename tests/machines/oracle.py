@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from postroom import lifecycle
+from postroom import lifecycle, limits
 from postroom.errors import Conflict, Forbidden, NotFound, PostroomError
-from postroom.lifecycle import DEFAULT_BACKOFF, DEFAULT_BACKOFF_CAP, DEFAULT_LEASE
+from postroom.limits import DEFAULT_BACKOFF, DEFAULT_BACKOFF_CAP, DEFAULT_LEASE
 from postroom.model import (
     Attempt,
     NewTodo,
@@ -117,7 +117,7 @@ class Oracle:
             lease_expires_at=None,
             claim_key=None,
             attempt=0,
-            max_attempts=new.max_attempts or self.queue(new.queue).max_attempts or lifecycle.DEFAULT_MAX_ATTEMPTS,
+            max_attempts=new.max_attempts or self.queue(new.queue).max_attempts or limits.DEFAULT_MAX_ATTEMPTS,
             priority=new.priority,
             available_at=at if at > now else None,
             next_retry_at=None,
@@ -233,7 +233,7 @@ class Oracle:
         gone = []
         for todo in self.todos.values():
             final = todo.state is TodoState.DONE or (todo.state is TodoState.FAILED and not todo.parked)
-            keep = lifecycle.KEEP_DONE if todo.state is TodoState.DONE else lifecycle.KEEP_DEAD
+            keep = limits.KEEP_DONE if todo.state is TodoState.DONE else limits.KEEP_DEAD
             if final and todo.completed_at is not None and todo.completed_at <= self.now - keep:
                 gone.append(todo.id)
         return gone

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from postroom import lifecycle
 from postroom.errors import Conflict, NotFound, PostroomError
-from postroom.lifecycle import DAY, MINUTE
+from postroom.limits import DAY, MINUTE
 from postroom.model import (
     Attempt,
     ClaimRequest,
@@ -242,7 +242,12 @@ class QueueMachine(RuleBasedStateMachine):
         return self.oracle.next(named, owner, request.limit), False, named
 
     def _claimed(
-        self, person: Principal, request: ClaimRequest, planned: tuple[list[Todo], bool, tuple[str, ...]], got: Any
+        self,
+        person: Principal,
+        request: ClaimRequest,
+        planned: tuple[list[Todo], bool, tuple[str, ...]],
+        got: Any,
+        buried: set[str] | None = None,
     ) -> None:
         expected, known, named = planned
         got = list(got)
@@ -254,7 +259,8 @@ class QueueMachine(RuleBasedStateMachine):
                 self._take(person, request, todo)
         if len(got) < request.limit:
             for todo in self.oracle.spent(named):
-                if todo.id not in self.changed:
+                may_stay = buried is not None and got and self.ground.halves_at_once
+                if not self.changed.get(todo.id) and not (may_stay and todo.id not in buried):
                     self._plan(todo.id, lifecycle.reap)
 
     def _take(self, person: Principal, request: ClaimRequest, got: Todo) -> None:
@@ -393,8 +399,12 @@ class QueueMachine(RuleBasedStateMachine):
             for step in steps:
                 self.oracle.settle(id_, step(self.oracle.todos[id_], at))
             self.changed[id_] = []
+            self.oracle.now = max(self.oracle.now, at)
         planned = self._claims(person, request)
-        self._claimed(person, request, planned, both[1])
+        # One statement for both halves leaves the spent to the next short claim, when it found anything at all.
+        self._claimed(
+            person, request, planned, both[1], buried={id_ for id_, row in todos.items() if row[9] == "failed"}
+        )
 
     def _ended(self, person: Principal, items: Iterable[OutcomeItem], results: Iterable[Any]) -> None:
         for item, result in zip(items, results, strict=True):

@@ -241,9 +241,15 @@ async def test_a_batch_goes_on_where_it_ended_and_repeats_harmlessly(
 
 async def test_a_batch_needs_one_way_to_choose(bench: Bench) -> None:
     replays = bench.office.replays
-    for asked in ({}, {"ids": []}, {"ids": [NOTHING] * (MAX_REPLAYS + 1)}, {"ids": [NOTHING], "wanted": EventFilter()}):
+    wrong: list[tuple[list[str] | None, EventFilter | None]] = [
+        (None, None),
+        ([], None),
+        ([NOTHING] * (MAX_REPLAYS + 1), None),
+        ([NOTHING], EventFilter()),
+    ]
+    for ids, wanted in wrong:
         with pytest.raises(Invalid) as refused:
-            await replays.replay_many(ADMIN, **asked)  # type: ignore[arg-type]
+            await replays.replay_many(ADMIN, ids=ids, wanted=wanted)
         assert refused.value.field == "ids"
     with pytest.raises(Invalid):
         await replays.replay_many(ADMIN, wanted=EventFilter(state="gone"))

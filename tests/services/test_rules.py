@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from postroom.errors import Invalid
 from postroom.facts import NAMES, Facts
-from postroom.lifecycle import check_new
+from postroom.limits import check_new
 from postroom.model import Delivery, EventState
 from postroom.services.presets import github as github_rules
 from postroom.services.rules import MAX_DIGEST_BYTES, Decision, Match, Rule, decide, digest, fill

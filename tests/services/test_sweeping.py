@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from postroom.lifecycle import DAY, MIN_LEASE
+from postroom.limits import DAY, MIN_LEASE
 from postroom.model import Delivery, EventState, EventTodo, NewTodo, Outcome, OutcomeItem, Reason, TodoState, Verb
 from postroom.services import sweep as sweeping
 from postroom.store.engine import Once

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from postroom.lifecycle import DAY
+from postroom.limits import DAY
 from postroom.model import (
     ClaimRequest,
     Delivery,
@@ -138,8 +138,8 @@ async def test_every_statement_is_run_by_a_verb(store: Store) -> None:
     assert (await bench.office.replays.replay(ADMIN, EVENT)).event.rules_version == 1
     assert (await bench.office.replays.replay_many(ADMIN, wanted=EventFilter(since=0))).results
     for number in (3, 4):
-        held = replace(delivery, delivery_key=f"k{number}")
-        await events.insert(once, f"{EVENT[:-1]}{number}", held, Decided(EventState.HELD, "broke"), "{}")
+        other = replace(delivery, delivery_key=f"k{number}")
+        await events.insert(once, f"{EVENT[:-1]}{number}", other, Decided(EventState.HELD, "broke"), "{}")
     assert (await bench.office.replays.release(ADMIN, EVENT[:-1] + "3")).event.state is not EventState.HELD
     assert (await bench.office.replays.discard(ADMIN, EVENT[:-1] + "4")).event.state is EventState.IGNORED
     assert (await bench.office.trace.trace(ADMIN, EVENT)).steps

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from postroom import lifecycle
 from postroom.errors import Conflict, PostroomError
 from postroom.ids import Ids, Prefix, check_id
-from postroom.lifecycle import check_claim
+from postroom.limits import check_claim
 from postroom.model import ClaimRequest, OutcomeItem, Principal, Todo, TodoState, Verb
 from postroom.services.endings import EndingService, EndResult
 from postroom.services.refusals import told

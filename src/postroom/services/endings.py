@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from postroom import lifecycle
+from postroom import limits
 from postroom.errors import PostroomError
 from postroom.ids import Prefix, check_id
-from postroom.lifecycle import MAX_JITTER, MAX_JSON_BYTES, MAX_NOTE_BYTES
+from postroom.limits import MAX_JITTER, MAX_JSON_BYTES, MAX_NOTE_BYTES
 from postroom.model import Ended, Outcome, OutcomeItem, Principal, Todo, TodoState, Verb
 from postroom.services.refusals import told
 from postroom.services.wake import Wake
@@ -46,7 +46,7 @@ class EndingService:
     async def heartbeat(self, principal: Principal, id_: str, lease_id: str | None, ttl_ms: int | None) -> Todo:
         """Held -> its lease never shortened (S7)."""
         check_id(id_, Prefix.TODO, "todo")
-        lifecycle.check_lease(ttl_ms)
+        limits.check_lease(ttl_ms)
         lease_id = _lease(lease_id)
         todo = await self._table.heartbeat(self._once, id_, principal.name, lease_id, ttl_ms)
         if todo is None:
@@ -82,13 +82,13 @@ class EndingService:
         self, principal: Principal, items: Sequence[OutcomeItem], also: Callable[[Tx], Awaitable[None]] | None = None
     ) -> list[EndResult]:
         """End up to 200 attempts in one transaction, each with its own result; `also` runs in it too (RULINGS 9, 11)."""
-        lifecycle.check_range(len(items), 0, lifecycle.MAX_OUTCOMES, "items", " items")
+        limits.check_range(len(items), 0, limits.MAX_OUTCOMES, "items", " items")
         results: list[EndResult | None] = [None] * len(items)
         rounds: list[dict[str, int]] = []
         for n, item in enumerate(items):
             try:
                 check_id(item.id, Prefix.TODO, "todo")
-                lifecycle.check_outcome(item)
+                limits.check_outcome(item)
             except PostroomError as error:
                 results[n] = EndResult(item.id, error=error)
                 continue
@@ -141,7 +141,7 @@ class EndingService:
 
     def ending(self, item: OutcomeItem) -> Ending:
         """The item with its words cleaned and cut: ending a todo must not fail because of what the ending says."""
-        lifecycle.check_outcome(item)
+        limits.check_outcome(item)
         note = item.note if item.verb is Verb.RELEASE else item.error
         return Ending(
             id=item.id,

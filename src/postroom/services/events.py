@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from postroom.errors import Invalid, NotFound
 from postroom.ids import Prefix, check_id
-from postroom.lifecycle import MAX_TIME
+from postroom.limits import MAX_TIME
 from postroom.model import Event, EventFilter, EventState, EventTodo, Principal
 from postroom.services.pages import page_limit, read_cursor, show_cursor
 from postroom.store.engine import Engine, Reader

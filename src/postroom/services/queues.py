@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from postroom import lifecycle
+from postroom import limits
 from postroom.errors import Forbidden, Invalid, NotFound
 from postroom.model import Principal, QueueSettings, QueueStatus
 from postroom.services.wake import Wake
@@ -31,7 +31,7 @@ class QueueService:
         """Settings and depths of every queue of this principal, or of one. Raises NotFound for another's."""
         if name is None:
             names = await self.names(principal)
-        elif principal.may_use(lifecycle.check_queue(name, "name")):
+        elif principal.may_use(limits.check_queue(name, "name")):
             names = [name]
         else:
             raise NotFound(f"there is no queue {name!r} for {principal.name}", field="name")
@@ -59,7 +59,7 @@ class QueueService:
         """Change the given settings of a queue, None being the default; for admins. Raises Invalid, Forbidden."""
         if not principal.admin:
             raise Forbidden("only an admin sets a queue")
-        lifecycle.check_queue(name, "name")
+        limits.check_queue(name, "name")
         known = {field for field in QueueSettings.__slots__ if field != "name"}
         for field in changes:
             if field not in known:
@@ -71,8 +71,8 @@ class QueueService:
             # The row is made first, so that two admins who change different settings wait for each other.
             await self._table.touch(tx, name)
             after = replace((await self._table.settings(tx, [name]))[name], **changes)
-            lifecycle.check_settings(after)
-            if (after.backoff_cap_ms or lifecycle.DEFAULT_BACKOFF_CAP) < (after.backoff_ms or 0):
+            limits.check_settings(after)
+            if (after.backoff_cap_ms or limits.DEFAULT_BACKOFF_CAP) < (after.backoff_ms or 0):
                 raise Invalid("backoff_cap_s is less than backoff_s", field="backoff_cap_s")
             return await self._table.put(tx, after)
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from postroom.errors import Conflict
-from postroom.lifecycle import check_key
+from postroom.limits import check_key
 from postroom.model import Principal
 from postroom.store.engine import Engine, Tx
 from postroom.store.requests import RequestTable

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from postroom import facts as facts_of
-from postroom import lifecycle
+from postroom import limits
 from postroom.errors import Invalid
 from postroom.model import Delivery, EventState, NewTodo
 from postroom.text import cut, dump_json, printable
@@ -133,12 +133,12 @@ class Rule:
 
     def __post_init__(self) -> None:
         """Check everything that does not depend on a delivery."""
-        lifecycle.check_name(self.name, "name")
+        limits.check_name(self.name, "name")
         check_template(self.title, "title")
         check_template(self.key, "key")
         if self.drop and self.continue_:
             raise Invalid("a rule that drops ends the list; expected drop or continue, not both", field="continue")
-        lifecycle.check_new(
+        limits.check_new(
             NewTodo(
                 queue=self.queue if self.queue is not None else "default",
                 title="checked",
@@ -233,7 +233,7 @@ def _todo(delivery: Delivery, rule: Rule, queue_default: str | None, event_id: s
     kind = rule.kind or ".".join(part for part in (delivery.kind, delivery.action) if part)
     new = NewTodo(
         queue=queue,
-        title=printable(title).strip()[: lifecycle.MAX_TITLE] or delivery.kind,
+        title=printable(title).strip()[: limits.MAX_TITLE] or delivery.kind,
         kind=_BAD_KIND.sub("-", kind).strip("._:/-")[:128],
         payload=digest(delivery, event_id),
         priority=rule.priority,
@@ -244,7 +244,7 @@ def _todo(delivery: Delivery, rule: Rule, queue_default: str | None, event_id: s
         source=delivery.source,
         event_id=event_id,
     )
-    lifecycle.check_new(new)
+    limits.check_new(new)
     return new
 
 

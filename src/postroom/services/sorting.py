@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 
-from postroom import lifecycle
+from postroom import limits
 from postroom.ids import Ids, Prefix
-from postroom.lifecycle import MAX_JSON_BYTES
+from postroom.limits import MAX_JSON_BYTES
 from postroom.model import Delivery, EventState, EventTodo, NewTodo
 from postroom.services.rulesets import RuleSetService, Sorting, judge
 from postroom.store.engine import Tx
@@ -76,6 +76,6 @@ class Sorter:
 
 
 def _checked(rule: str, new: NewTodo) -> Wanted:
-    lifecycle.check_new(new)
+    limits.check_new(new)
     payload = None if new.payload is None else store_json(new.payload, "payload", MAX_JSON_BYTES)
     return Wanted(rule, new, payload)

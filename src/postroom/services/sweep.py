@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from postroom import lifecycle
+from postroom import limits
 from postroom.errors import Unavailable
 from postroom.model import QueueSettings
 from postroom.services.wake import Wake
@@ -119,15 +119,13 @@ class Sweep:
         for name in names:
             chosen = settings.get(name, QueueSettings(name))
             keeps = (
-                (self._table.old_done, chosen.keep_done_ms or lifecycle.KEEP_DONE),
-                (self._table.old_dead, chosen.keep_dead_ms or lifecycle.KEEP_DEAD),
+                (self._table.old_done, chosen.keep_done_ms or limits.KEEP_DONE),
+                (self._table.old_dead, chosen.keep_dead_ms or limits.KEEP_DEAD),
             )
             for listed, keep in keeps:
                 gone += await self._forget(listed, name, keep)
-        gone += await self._delete(partial(self._table.delete_events, keep=lifecycle.KEEP_EVENTS, limit=DELETE_BATCH))
-        gone += await self._delete(
-            partial(self._table.delete_requests, keep=lifecycle.KEEP_REQUESTS, limit=DELETE_BATCH)
-        )
+        gone += await self._delete(partial(self._table.delete_events, keep=limits.KEEP_EVENTS, limit=DELETE_BATCH))
+        gone += await self._delete(partial(self._table.delete_requests, keep=limits.KEEP_REQUESTS, limit=DELETE_BATCH))
         self.report.deleted += gone
         return gone
 

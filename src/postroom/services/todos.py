@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
-from postroom import lifecycle
+from postroom import limits
 from postroom.errors import Conflict, Invalid, NotFound, PostroomError, TooLarge
 from postroom.ids import Ids, Prefix, check_id
-from postroom.lifecycle import MAX_JSON_BYTES, MAX_NOTE_BYTES
+from postroom.limits import MAX_JSON_BYTES, MAX_NOTE_BYTES
 from postroom.model import Created, NewTodo, Principal, Todo, TodoChange, TodoFilter, TodoPage
 from postroom.services.pages import page_limit, read_cursor, show_cursor
 from postroom.services.refusals import missing, told
@@ -46,7 +46,7 @@ class TodoService:
 
     def prepare(self, principal: Principal, new: NewTodo) -> str | None:
         """Pass what may be created by this principal and give the payload's text. Raises Invalid, TooLarge, NotFound."""
-        lifecycle.check_new(new)
+        limits.check_new(new)
         self.check_queue(principal, new.queue)
         return None if new.payload is None else store_json(new.payload, "payload", MAX_JSON_BYTES)
 
@@ -81,7 +81,7 @@ class TodoService:
         self, principal: Principal, news: Sequence[NewTodo], request_id: str | None = None
     ) -> list[Created | PostroomError]:
         """Create up to 1000 in one transaction; what may not be created has its error, the rest is made (RULINGS 10)."""
-        lifecycle.check_range(len(news), 1, lifecycle.MAX_CREATE, "todos", " items")
+        limits.check_range(len(news), 1, limits.MAX_CREATE, "todos", " items")
         answers: list[Created | PostroomError | None] = [None] * len(news)
         good: list[int] = []
         payloads: list[str | None] = []
@@ -132,9 +132,9 @@ class TodoService:
                 f"state {wanted.state[:40]!r} is expected to be one of {', '.join(FILTER_STATES)}", field="state"
             )
         if wanted.assignee is not None:
-            lifecycle.check_owner(wanted.assignee)
+            limits.check_owner(wanted.assignee)
         if wanted.queue is not None:
-            self.check_queue(principal, lifecycle.check_queue(wanted.queue))
+            self.check_queue(principal, limits.check_queue(wanted.queue))
         limit = page_limit(wanted.limit)
         before = read_cursor(wanted.cursor)
         queues: list[str] | None = None
@@ -180,7 +180,7 @@ class TodoService:
 
     async def update(self, principal: Principal, id_: str, change: TodoChange, request_id: str | None = None) -> Todo:
         """Pending -> pending, changed; for admins and the creator."""
-        lifecycle.check_change(change)
+        limits.check_change(change)
         payload = None if change.payload is None else store_json(change.payload, "payload", MAX_JSON_BYTES)
 
         async def run(tx: Tx) -> Todo | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from postroom.errors import Conflict, Forbidden, Invalid, NotFound, Unauthenticated
 from postroom.ids import Ids, Prefix, new_secret, secret_digest
-from postroom.lifecycle import check_name
+from postroom.limits import check_name
 from postroom.model import Principal, Role, Token
 from postroom.services.wake import Wake
 from postroom.store.engine import Engine, Once, Reader, Tx

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from postroom.errors import Forbidden, Invalid, NotFound, TooLarge
 from postroom.ids import Prefix, check_id
-from postroom.lifecycle import check_new
+from postroom.limits import check_new
 from postroom.model import Delivery, Principal
 from postroom.services.replays import Rereading
 from postroom.services.rules import Decision

@@ -9,9 +9,9 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
-from postroom import lifecycle
+from postroom import limits
 from postroom.errors import PostroomError, Unavailable
-from postroom.lifecycle import MAX_WAIT
+from postroom.limits import MAX_WAIT
 from postroom.model import ClaimRequest, Principal, Todo
 from postroom.services.claims import ClaimService
 from postroom.services.wake import Wake
@@ -86,7 +86,7 @@ class WaitingRoom:
 
     async def claim_next(self, principal: Principal, request: ClaimRequest, wait_ms: int) -> tuple[Todo, ...]:
         """Claimable -> claimed; waits up to wait_ms for the first, then is empty (S18)."""
-        lifecycle.check_seconds(wait_ms, 0, MAX_WAIT, "wait_s")
+        limits.check_seconds(wait_ms, 0, MAX_WAIT, "wait_s")
         if wait_ms == 0:
             return await self._claims.claim_next(principal, request)
         self._claims.check(principal, request)

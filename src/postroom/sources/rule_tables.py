@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Final
 
 from postroom.errors import Invalid, TooLarge
-from postroom.lifecycle import MAX_DELAY, MAX_MAX_ATTEMPTS, MAX_PRIORITY
+from postroom.limits import MAX_DELAY, MAX_MAX_ATTEMPTS, MAX_PRIORITY
 from postroom.services.presets import PRESETS
 from postroom.services.rules import Match, Rule
 from postroom.sources.options import Options

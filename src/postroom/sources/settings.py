@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from postroom.errors import Invalid, Misconfigured
-from postroom.lifecycle import check_queue
+from postroom.limits import check_queue
 from postroom.sources.options import Options
 from postroom.sources.rule_tables import rules_of
 from postroom.sources.scheme import Secret, Unsigned

@@ -204,7 +204,9 @@ class _Place:
             told = self._daemon.ask("POST", "/v1/reload", {})
         except Unreachable:
             return "not running"
-        return "reloaded" if any(one["name"] == name for one in told["sources"]) else str(told["settings_file"] or "no file")
+        if any(one["name"] == name for one in told["sources"]):
+            return "reloaded"
+        return str(told["settings_file"] or "no file")
 
 
 def _options(words: list[str]) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from postroom.doors.http.route import MANY, ONE, Call, Route
 from postroom.doors.http.schemas import FLAG, TEXT, many, named, one_of, record
 from postroom.doors.http.views import as_left, whole
 from postroom.errors import Invalid
-from postroom.lifecycle import MAX_CLAIM, MAX_DELAY, MAX_OUTCOMES, MAX_WAIT
+from postroom.limits import MAX_CLAIM, MAX_DELAY, MAX_OUTCOMES, MAX_WAIT
 from postroom.model import ClaimRequest, Ended, OutcomeItem, Todo, TodoState, Verb
 from postroom.wire import seconds_ms
 

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
-from postroom import lifecycle
-from postroom.lifecycle import SECOND
+from postroom import limits
+from postroom.limits import SECOND
 from postroom.text import clean
 
 _WHOLE = re.compile(r"-?[0-9]{1,400}")
@@ -63,17 +63,15 @@ Whole = Annotated[int, BeforeValidator(_integral)]
 Queue = Annotated[str, told("The queue's name.", pattern=QUEUE_PATTERN)]
 Queues = Annotated[
     list[Annotated[str, told("A queue's name.", pattern=QUEUE_PATTERN)]],
-    told("The queues to take from; all that the token may use by default.", minItems=1, maxItems=lifecycle.MAX_QUEUES),
+    told("The queues to take from; all that the token may use by default.", minItems=1, maxItems=limits.MAX_QUEUES),
 ]
-Title = Annotated[
-    str, told("What there is to do, in a line.", minLength=1, maxLength=lifecycle.MAX_TITLE, pattern=r"\S")
-]
+Title = Annotated[str, told("What there is to do, in a line.", minLength=1, maxLength=limits.MAX_TITLE, pattern=r"\S")]
 Kind = Annotated[str, told("What sort of work it is.", pattern=KIND_PATTERN)]
 Payload = Annotated[Any, told("Any JSON value of at most 1 MiB.")]
 Result = Annotated[Any, told("What came of it: any JSON value; over 1 MiB it is cut, never refused.")]
 Priority = Annotated[
     Whole,
-    told("Higher is claimed first; 0 by default.", minimum=-lifecycle.MAX_PRIORITY, maximum=lifecycle.MAX_PRIORITY),
+    told("Higher is claimed first; 0 by default.", minimum=-limits.MAX_PRIORITY, maximum=limits.MAX_PRIORITY),
 ]
 Assignee = Annotated[
     str, told("The only owner that may claim it: a token's name, or name/worker.", pattern=OWNER_PATTERN)
@@ -81,11 +79,11 @@ Assignee = Annotated[
 IdempotencyKey = Annotated[
     str, told("While a todo with this key lives in the queue, it is given instead of a new one.", pattern=KEY_PATTERN)
 ]
-MaxAttempts = Annotated[Whole, told("How many attempts it has.", minimum=1, maximum=lifecycle.MAX_MAX_ATTEMPTS)]
+MaxAttempts = Annotated[Whole, told("How many attempts it has.", minimum=1, maximum=limits.MAX_MAX_ATTEMPTS)]
 Moment = Annotated[str, told("Not claimable before this time, RFC 3339 with a zone.", format="date-time")]
-Delay = Annotated[float, seconds("Not claimable before so long from now", 0, lifecycle.MAX_DELAY)]
+Delay = Annotated[float, seconds("Not claimable before so long from now", 0, limits.MAX_DELAY)]
 Lease = Annotated[
-    float, seconds("How long the lease holds; the queue's by default", lifecycle.MIN_LEASE, lifecycle.MAX_LEASE)
+    float, seconds("How long the lease holds; the queue's by default", limits.MIN_LEASE, limits.MAX_LEASE)
 ]
 # The one bound kept here: a lease id is only ever compared, and must still be text that a database can be asked for.
 LeaseId = Annotated[
@@ -97,6 +95,6 @@ Words = Annotated[str, BeforeValidator(_cleaned)]
 """Text that is cleaned and cut, never refused for what it says."""
 
 Limit = Annotated[
-    int, BeforeValidator(_whole), told(f"How many at most; 50 by default, never over {lifecycle.MAX_LIST}.", minimum=1)
+    int, BeforeValidator(_whole), told(f"How many at most; 50 by default, never over {limits.MAX_LIST}.", minimum=1)
 ]
 Cursor = Annotated[str, told("The next_cursor of the page before.", pattern=CURSOR_PATTERN)]

@@ -6,12 +6,12 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from postroom import lifecycle
+from postroom import limits
 from postroom.doors.http.answers import Answer, json_answer
 from postroom.doors.http.fields import Asked, MaxAttempts, Whole, seconds, told
 from postroom.doors.http.route import Call, Route, Who
 from postroom.doors.http.schemas import many, named, record
-from postroom.lifecycle import DAY, MAX_BACKOFF, MAX_IN_FLIGHT, MAX_LEASE, MIN_LEASE, MINUTE
+from postroom.limits import DAY, MAX_BACKOFF, MAX_IN_FLIGHT, MAX_LEASE, MIN_LEASE, MINUTE
 from postroom.wire import queue_view, seconds_ms, settings_view
 
 NOUN = "queues"
@@ -61,7 +61,7 @@ async def list_queues(call: Call, _: None) -> Answer:
 
 async def put(call: Call, asked: SetQueue) -> Answer:
     """Settings -> settings, changed where the request says so."""
-    name = lifecycle.check_queue(call.path["name"], "name")
+    name = limits.check_queue(call.path["name"], "name")
     settings = await call.api.queues.put(call.principal, name, asked.changes())
     return json_answer({"queue": settings_view(settings)})
 

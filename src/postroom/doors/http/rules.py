@@ -21,7 +21,7 @@ from postroom.doors.http.fields import (
 from postroom.doors.http.route import MANY, ONE, Call, Route, Who
 from postroom.doors.http.schemas import named, record
 from postroom.errors import Invalid
-from postroom.lifecycle import MAX_DELAY
+from postroom.limits import MAX_DELAY
 from postroom.services.rules import Rule
 from postroom.services.rulesets import MAX_RULES, RuleSet, rule_view
 from postroom.services.trials import Trial

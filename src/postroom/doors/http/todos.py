@@ -28,7 +28,7 @@ from postroom.doors.http.route import MANY, ONE, Call, Route
 from postroom.doors.http.schemas import FLAG, TEXT, many, maybe, named, record
 from postroom.doors.http.views import as_left, whole
 from postroom.errors import Invalid
-from postroom.lifecycle import MAX_CREATE
+from postroom.limits import MAX_CREATE
 from postroom.model import Created, NewTodo, TodoChange, TodoFilter
 from postroom.services.todos import FILTER_STATES
 from postroom.wire import read_time, seconds_ms, todo_view

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from postroom import lifecycle
+from postroom import limits
 from postroom.errors import Invalid
 from postroom.text import clean, cut
 
@@ -17,10 +17,10 @@ MAX_CLAIM = 10
 DEFAULT_WAIT_S = 20.0
 MAX_FIELD_BYTES = 100
 
-_MAX_WAIT_S = lifecycle.MAX_WAIT / 1000
-_MIN_LEASE_S = lifecycle.MIN_LEASE / 1000
-_MAX_LEASE_S = lifecycle.MAX_LEASE / 1000
-_MAX_DELAY_S = lifecycle.MAX_DELAY / 1000
+_MAX_WAIT_S = limits.MAX_WAIT / 1000
+_MIN_LEASE_S = limits.MIN_LEASE / 1000
+_MAX_LEASE_S = limits.MAX_LEASE / 1000
+_MAX_DELAY_S = limits.MAX_DELAY / 1000
 _QUEUE_PATTERN = r"^[a-z0-9][a-z0-9._/-]{0,127}$"
 _NAME_PATTERN = r"^[A-Za-z0-9._-]{1,64}$"
 
@@ -70,7 +70,7 @@ class ListTodos(Arguments):
     ) = None
     assignee: Annotated[str, _told("Only todos assigned to this agent.")] | None = None
     cursor: Annotated[str, _told("The next_cursor of the page before.")] | None = None
-    limit: Annotated[int, Field(description="The most todos of one page.", ge=1, le=lifecycle.MAX_LIST)] = 20
+    limit: Annotated[int, Field(description="The most todos of one page.", ge=1, le=limits.MAX_LIST)] = 20
 
 
 class GetTodo(Arguments):
@@ -85,7 +85,7 @@ class ClaimNext(Arguments):
     queues: (
         Annotated[
             list[Annotated[str, _told("A queue's name.", pattern=_QUEUE_PATTERN)]],
-            _told("The queues to take from; default all you may use.", minItems=1, maxItems=lifecycle.MAX_QUEUES),
+            _told("The queues to take from; default all you may use.", minItems=1, maxItems=limits.MAX_QUEUES),
         ]
         | None
     ) = None
@@ -173,11 +173,11 @@ class CreateFor(Arguments):
     """create_for."""
 
     queue: Queue
-    title: Annotated[str, _told("What is to be done, in one line.", minLength=1, maxLength=lifecycle.MAX_TITLE)]
+    title: Annotated[str, _told("What is to be done, in one line.", minLength=1, maxLength=limits.MAX_TITLE)]
     kind: Annotated[str, _told("What sort of work it is, such as review or deploy; a word of your own.")] = ""
     payload: Annotated[Any, _told("All that the work needs to know: any JSON value up to 1 MiB.")] = None
     priority: Annotated[
-        int, Field(description="Higher is claimed first.", ge=-lifecycle.MAX_PRIORITY, le=lifecycle.MAX_PRIORITY)
+        int, Field(description="Higher is claimed first.", ge=-limits.MAX_PRIORITY, le=limits.MAX_PRIORITY)
     ] = 0
     assignee: Annotated[str, _told("The one agent that may claim it: its token's name, or name/worker.")] | None = None
     idempotency_key: (
@@ -194,7 +194,7 @@ class CreateFor(Arguments):
     max_attempts: (
         Annotated[
             int,
-            Field(description="How often it may be tried; default the queue's.", ge=1, le=lifecycle.MAX_MAX_ATTEMPTS),
+            Field(description="How often it may be tried; default the queue's.", ge=1, le=limits.MAX_MAX_ATTEMPTS),
         ]
         | None
     ) = None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from postroom import lifecycle, wire
+from postroom import limits, wire
 from postroom.desk import Desk
 from postroom.doors.mcp import arguments as args
 from postroom.doors.mcp import results
@@ -150,7 +150,7 @@ def _created(made: Created) -> dict[str, Any]:
 
 def _storable(result: Any) -> Any:
     """A result that any desk takes: an ending is never refused for what it says."""
-    return None if result is None else json.loads(result_json(result, lifecycle.MAX_JSON_BYTES))
+    return None if result is None else json.loads(result_json(result, limits.MAX_JSON_BYTES))
 
 
 def _moment(value: str | None) -> datetime | None:
