@@ -124,7 +124,8 @@ def daemon(desk: MemoryDesk) -> Starlette:
         }
 
     async def page(request: Request, body: dict[str, Any]) -> Any:
-        found = await desk.list_todos(**{k: int(v) if k == "limit" else v for k, v in request.query_params.items()})
+        asked: dict[str, Any] = {k: int(v) if k == "limit" else v for k, v in request.query_params.items()}
+        found = await desk.list_todos(**asked)
         return {
             "todos": [wire.todo_view(todo, whole=False) for todo in found.todos],
             "next_cursor": found.next_cursor,

@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -403,7 +404,7 @@ class TestPrefetch:
             await until(lambda: worker.stats.claimed == 11)
             for n in range(1, 5):
                 permits.release()
-                await until(lambda n=n: worker.stats.completed == n)
+                await until(partial(lambda n: worker.stats.completed == n, n))
             assert worker.stats.claimed == 11
             permits.release()
             await until(lambda: worker.stats.claimed == 16)
@@ -558,7 +559,7 @@ class TestLeases:
             await until(lambda: worker.stats.claimed == 5 and len(begun) == 2)
             for n in range(1, 5):
                 clock.advance(0.3)
-                await until(lambda n=n: len(desk.asked("heartbeat")) == 5 * n)
+                await until(partial(lambda n: len(desk.asked("heartbeat")) == 5 * n, n))
                 assert {desk.todos[todo.id].lease_expires_at for todo in made} == {clock.now + 1000}
             assert {call["ttl_s"] for call in desk.asked("heartbeat")} == {1.0}
             assert {call["id"] for call in desk.asked("heartbeat")} == {todo.id for todo in made}

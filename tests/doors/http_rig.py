@@ -109,12 +109,12 @@ class Rig:
 
     async def create(self, queue: str = "inbox", title: str = "work", by: str = "root", **more: Any) -> dict[str, Any]:
         """A new todo, as the door shows it."""
-        return (await post(self, by, "/v1/todos", {"queue": queue, "title": title, **more}, 201))["todo"]
+        return dict((await post(self, by, "/v1/todos", {"queue": queue, "title": title, **more}, 201))["todo"])
 
     async def claimed(self, by: str = "ann", queue: str = "inbox", **more: Any) -> dict[str, Any]:
         """A new todo that `by` has claimed, with its lease id."""
         todo = await self.create(queue, **more)
-        return (await post(self, by, f"/v1/todos/{todo['id']}/claim", {}))["todo"]
+        return dict((await post(self, by, f"/v1/todos/{todo['id']}/claim", {}))["todo"])
 
 
 async def ask(rig: Rig, who: str | None, method: str, path: str, body: Any = None, **headers: str) -> httpx2.Response:

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from postroom import lifecycle as life
-from postroom import wire
+from postroom import limits, wire
 from postroom.desk import UNSET, ClaimNext, OutcomeResult, Unset
 from postroom.errors import Conflict, NotFound, PostroomError, RateLimited
 from postroom.ids import Prefix, RandomIds, check_id
@@ -82,10 +82,10 @@ class MemoryDesk:
             wire.seconds_ms(delay_s, "delay_s"),
             None if available_at is None else wire.datetime_ms(available_at, "available_at"),
         )
-        life.check_new(new)
-        text = None if payload is None else store_json(payload, "payload", life.MAX_JSON_BYTES)
+        limits.check_new(new)
+        text = None if payload is None else store_json(payload, "payload", limits.MAX_JSON_BYTES)
         if request_id is not None:
-            life.check_key(request_id, "request_id")
+            limits.check_key(request_id, "request_id")
             if known := shelf.requests.get((self.name, request_id)):
                 return Created(shelf.todos[known], created=True, replayed=True)
         for todo in shelf.todos.values():
@@ -107,7 +107,7 @@ class MemoryDesk:
             lease_expires_at=None,
             claim_key=None,
             attempt=0,
-            max_attempts=max_attempts or life.DEFAULT_MAX_ATTEMPTS,
+            max_attempts=max_attempts or limits.DEFAULT_MAX_ATTEMPTS,
             priority=priority,
             available_at=now + new.delay_ms if new.delay_ms else new.available_at,
             next_retry_at=None,
@@ -155,7 +155,7 @@ class MemoryDesk:
         limit: int | None = None,
     ) -> TodoPage:
         if queue is not None:
-            life.check_queue(queue)
+            limits.check_queue(queue)
         for field, value in (("assignee", assignee), ("cursor", cursor)):
             check_text(value or "", field)
         below = int(cursor) if cursor else len(self.shelf.todos) + 1
@@ -172,7 +172,7 @@ class MemoryDesk:
                 or (state == "dead" and todo.dead)
             )
         ]
-        page = found[: limit or life.DEFAULT_LIST]
+        page = found[: limit or limits.DEFAULT_LIST]
         more = len(found) > len(page)
         return TodoPage(
             tuple(replace(todo, payload_json=None, result_json=None, history=()) for todo in page),
@@ -181,7 +181,7 @@ class MemoryDesk:
 
     def _take(self, todo: Todo, ttl_s: float | None, lease_id: str, key: str | None, worker: str | None) -> Todo:
         owner = self.name if worker is None else f"{self.name}/{worker}"
-        ttl = wire.seconds_ms(ttl_s, "ttl_s") or life.DEFAULT_LEASE
+        ttl = wire.seconds_ms(ttl_s, "ttl_s") or limits.DEFAULT_LEASE
         taken = life.claim(todo, self.shelf.now(), owner, ttl, lease_id, key)
         self.shelf.todos[todo.id] = taken
         return taken
@@ -201,7 +201,7 @@ class MemoryDesk:
         asked = ClaimRequest(
             None if queues is None else tuple(queues), wire.seconds_ms(ttl_s, "ttl_s"), limit, claim_key, worker
         )
-        life.check_claim(asked)
+        limits.check_claim(asked)
         end = asyncio.get_running_loop().time() + wait_s
         shelf.waiting += 1
         try:
@@ -242,7 +242,7 @@ class MemoryDesk:
             raise Conflict(error.message, state=str(todo.state), owner=todo.owner) from None
 
     async def heartbeat(self, id: str, lease_id: str | None = None, *, ttl_s: float | None = None) -> Todo:
-        ttl = wire.seconds_ms(ttl_s, "ttl_s") or life.DEFAULT_LEASE
+        ttl = wire.seconds_ms(ttl_s, "ttl_s") or limits.DEFAULT_LEASE
         kept = life.heartbeat(self._find(id), self.shelf.now(), self.name, ttl, lease_id)
         self.shelf.todos[id] = kept
         return kept
@@ -257,7 +257,7 @@ class MemoryDesk:
         return Ended(ended)
 
     async def complete(self, id: str, lease_id: str | None = None, *, result: Any = None) -> Ended:
-        text = None if result is None else result_json(result, life.MAX_JSON_BYTES)
+        text = None if result is None else result_json(result, limits.MAX_JSON_BYTES)
         return self._end(
             "complete", id, lease_id, lambda todo: life.complete(todo, self.shelf.now(), self.name, lease_id, text)
         )

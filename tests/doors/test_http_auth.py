@@ -41,7 +41,7 @@ async def test_without_a_valid_token_nothing_is_told(
         reached.append(scope)
 
     rig = await Rig(engine, mcp=mcp).fill()
-    headers = {} if given is None else {"authorization": given.encode("latin-1")}
+    headers = {} if given is None else {b"authorization": given.encode("latin-1")}
     async with rig.client(None) as client:
         answer = await client.request(method, path, headers=headers)
     refusal(answer, 401, "unauthenticated")

@@ -349,7 +349,7 @@ async def test_a_body_cut_off_in_the_middle_does_nothing(rig: Rig) -> None:
 @pytest.mark.parametrize("key", ["", " ", "k" * 257, "\xe9"])
 async def test_a_bad_request_key_is_refused(rig: Rig, key: str) -> None:
     async with rig.client("ann") as client:
-        headers = [("idempotency-key", key.encode("latin-1"))]
+        headers = [(b"idempotency-key", key.encode("latin-1"))]
         answer = await client.post(f"{HOST}/v1/todos", content=text(), headers=headers)
     assert refusal(answer, 400, "invalid")["field"] == "Idempotency-Key"
 

@@ -164,16 +164,16 @@ async def test_a_request_key_makes_each_steering_verb_safe_to_repeat(rig: Rig) -
     assert (await post(rig, "bob", "/v1/todos", body, 201, **key))["todo"]["id"] != first["todo"]["id"]
 
     batch = {"todos": [body, body]}
-    made = (await post(rig, "ann", "/v1/todos/batch", batch, **{"idempotency-key": "b"}))["results"]
-    repeated = (await post(rig, "ann", "/v1/todos/batch", batch, **{"idempotency-key": "b"}))["results"]
+    made = (await post(rig, "ann", "/v1/todos/batch", batch, 200, **{"idempotency-key": "b"}))["results"]
+    repeated = (await post(rig, "ann", "/v1/todos/batch", batch, 200, **{"idempotency-key": "b"}))["results"]
     assert [one["todo"]["id"] for one in repeated] == [one["todo"]["id"] for one in made]
 
     path = f"/v1/todos/{first['todo']['id']}"
-    cancelled = await post(rig, "ann", f"{path}/cancel", {"reason": "no"}, **{"idempotency-key": "c"})
-    assert await post(rig, "ann", f"{path}/cancel", {"reason": "no"}, **{"idempotency-key": "c"}) == cancelled
+    cancelled = await post(rig, "ann", f"{path}/cancel", {"reason": "no"}, 200, **{"idempotency-key": "c"})
+    assert await post(rig, "ann", f"{path}/cancel", {"reason": "no"}, 200, **{"idempotency-key": "c"}) == cancelled
     refusal(await ask(rig, "ann", "POST", f"{path}/cancel", {"reason": "no"}), 409, "conflict")
-    await post(rig, "ann", f"{path}/retry", b"", **{"idempotency-key": "r"})
-    await post(rig, "ann", f"{path}/retry", {}, **{"idempotency-key": "r"})
+    await post(rig, "ann", f"{path}/retry", b"", 200, **{"idempotency-key": "r"})
+    await post(rig, "ann", f"{path}/retry", {}, 200, **{"idempotency-key": "r"})
     refusal(await ask(rig, "ann", "POST", f"{path}/retry"), 409, "conflict")
     for _ in range(2):
         changed = await ask(rig, "ann", "PATCH", path, {"title": "new"}, **{"idempotency-key": "u"})

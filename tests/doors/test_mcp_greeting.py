@@ -38,9 +38,11 @@ def initialize(version: str = "2025-11-25", able: object = None, client: object 
     return {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
 
 
-def discover(able: object = None, version: str = "2026-07-28", **meta: Any) -> dict[str, Any]:
+def discover(able: object = None, version: str = "2026-07-28", client: object = None) -> dict[str, Any]:
     """The first request of revision 2026-07-28."""
-    envelope = {META + "protocolVersion": version, META + "clientCapabilities": {} if able is None else able, **meta}
+    envelope = {META + "protocolVersion": version, META + "clientCapabilities": {} if able is None else able}
+    if client is not None:
+        envelope[META + "clientInfo"] = client
     return {"jsonrpc": "2.0", "id": "first", "method": "server/discover", "params": {"_meta": envelope}}
 
 
@@ -72,7 +74,7 @@ async def own_answer(message: dict[str, Any]) -> dict[str, Any]:
         initialize(client={"name": "n", "version": "v", "title": "t", "websiteUrl": "https://x.example"}),
         discover(),
         discover(able=ABLE),
-        discover(**{META + "clientInfo": {"name": "n", "version": "v"}}),
+        discover(client={"name": "n", "version": "v"}),
     ],
 )
 async def test_the_greeting_is_the_answer_of_the_sdk(message: dict[str, Any]) -> None:
@@ -109,7 +111,7 @@ async def test_the_greeting_is_the_answer_of_the_sdk(message: dict[str, Any]) ->
                 {"jsonrpc": "2.0", "method": "notifications/initialized"},
                 discover(version="2030-01-01"),
                 discover(able="all"),
-                discover(**{META + "clientInfo": {"name": "n"}}),
+                discover(client={"name": "n"}),
                 {**discover(), "params": {}},
             )
         ),

@@ -40,8 +40,9 @@ async def test_the_tools_are_listed_with_schemas_and_hints(era: str) -> None:
         by_name = {tool.name: tool for tool in listed}
         for verb in ("complete", "fail", "release"):
             assert {"id", "lease_id"} <= set(by_name[verb].input_schema["required"])
-            assert by_name[verb].annotations is not None
-            assert by_name[verb].annotations.idempotent_hint is True
+            hints = by_name[verb].annotations
+            assert hints is not None
+            assert hints.idempotent_hint is True
         wait = by_name["claim_next"].input_schema["properties"]["wait_s"]
         assert (wait["minimum"], wait["maximum"], wait["default"]) == (0, 50, 20)
 
@@ -357,4 +358,5 @@ async def test_null_is_the_same_as_nothing(era: str) -> None:
 
 
 async def test_every_error_of_the_family_has_a_hint(era: str) -> None:
-    assert all(kind.hint for kind in (PostroomError, *PostroomError.__subclasses__()))
+    kinds: list[type[PostroomError]] = [PostroomError, *PostroomError.__subclasses__()]
+    assert all(kind.hint for kind in kinds)

@@ -259,8 +259,8 @@ class QueueMachine(RuleBasedStateMachine):
                 self._take(person, request, todo)
         if len(got) < request.limit:
             for todo in self.oracle.spent(named):
-                may_stay = buried is not None and got and self.ground.halves_at_once
-                if not self.changed.get(todo.id) and not (may_stay and todo.id not in buried):
+                may_stay = buried is not None and todo.id not in buried and bool(got) and self.ground.halves_at_once
+                if not self.changed.get(todo.id) and not may_stay:
                     self._plan(todo.id, lifecycle.reap)
 
     def _take(self, person: Principal, request: ClaimRequest, got: Todo) -> None:

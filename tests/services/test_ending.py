@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Coroutine
 from typing import Any
 
 import pytest
@@ -425,9 +426,10 @@ async def test_a_late_holder_completes_and_does_not_claim_the_same_todo_again(be
 async def test_a_lease_id_of_no_shape_is_no_lease(bench: Bench, lease_id: str) -> None:
     # S8
     held = await bench.claimed()
+    calls: list[Coroutine[Any, Any, object]]
     calls = [bench.office.endings.end(ANN, OutcomeItem(held.id, verb, lease_id)) for verb in Verb]
-    calls += [bench.office.endings.complete(ANN, held.id, lease_id, None)]  # type: ignore[list-item]
-    calls += [bench.office.endings.heartbeat(ANN, held.id, lease_id, None)]  # type: ignore[list-item]
+    calls += [bench.office.endings.complete(ANN, held.id, lease_id, None)]
+    calls += [bench.office.endings.heartbeat(ANN, held.id, lease_id, None)]
     for answer in await gather(*calls):
         assert isinstance(answer, Conflict)
     items = [OutcomeItem(held.id, verb, lease_id) for verb in Verb]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
+from typing import Any
+
 import pytest
 
 from postroom.errors import Conflict, Forbidden, Invalid, NotFound, TooLarge
@@ -80,7 +83,9 @@ async def test_a_rival_is_not_told_to_those_who_may_not_retry(bench: Bench) -> N
 async def test_retries_and_creations_of_one_key_at_once_leave_one_live_todo(bench: Bench) -> None:
     for number in range(6):
         dead = [await _dead(bench, idempotency_key=f"k{number}") for _ in range(2)]
-        calls = [bench.office.todos.retry(ADMIN, todo.id) for todo in dead] * 2
+        calls: list[Coroutine[Any, Any, object]]
+        calls = [bench.office.todos.retry(ADMIN, todo.id) for todo in dead]
+        calls *= 2
         calls += [bench.office.todos.create(ADMIN, NewTodo("inbox", "new", idempotency_key=f"k{number}"))] * 1
         answers = await gather(*calls)
         refused = [answer for answer in answers if isinstance(answer, Exception)]

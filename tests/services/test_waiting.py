@@ -216,10 +216,10 @@ async def test_the_room_does_not_spin_over_due_work_that_nobody_may_take(bench: 
     looks = 0
     take = bench.office.claims.take
 
-    async def counted(*args: Any) -> Any:
+    async def counted(principal: Principal, request: ClaimRequest) -> tuple[tuple[Todo, ...], bool]:
         nonlocal looks
         looks += 1
-        return await take(*args)
+        return await take(principal, request)
 
     bench.office.claims.take = counted  # type: ignore[method-assign]
     assert await bench.office.waiting.claim_next(ANN, ClaimRequest(("inbox",)), 1_000) == ()

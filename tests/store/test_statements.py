@@ -123,7 +123,7 @@ async def test_every_statement_is_run_by_a_verb(store: Store) -> None:
     waits[0].cancel()
     await gather(waits[0])
     # Events, tokens, queues.
-    events, once = EventTable(), Once(recording)  # type: ignore[arg-type]
+    events, once = EventTable(), Once(recording)
     delivery = Delivery("gh", "github", "k", "push", None, "t", "hmac", b"\x00{}", [("a", "b")], {}, "d")
     routed = Decided(EventState.ROUTED, None, ("default: matched",), 1)
     await events.insert(once, EVENT, delivery, routed, "{}")
