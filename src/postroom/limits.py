@@ -104,7 +104,7 @@ def check_lease(ttl_ms: int | None, field: str = "ttl_s") -> int | None:
 
 def check_title(value: str) -> str:
     """A title of 1 to 500 characters that a database can hold."""
-    if not value.strip():
+    if not value.strip(" \t\r\n"):
         raise Invalid("title is empty; expected 1 to 500 characters", field="title")
     if len(value) > MAX_TITLE:
         raise TooLarge(f"title has {len(value)} characters; the most is {MAX_TITLE}", field="title")

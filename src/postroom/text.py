@@ -23,6 +23,8 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u20
 
 def clean(value: str) -> str:
     """The text with NUL and lone surrogates replaced by U+FFFD, so that any database takes it."""
+    if value.isascii() and "\x00" not in value:
+        return value
     return _UNSTORABLE.sub("�", value)
 
 
@@ -36,6 +38,8 @@ def cut(value: str, limit_bytes: int) -> str:
 
 def printable(value: str) -> str:
     """The text without control and direction characters, safe to show in a terminal."""
+    if value.isprintable():
+        return value
     return _CONTROL.sub("�", clean(value).replace("\n", " ").replace("\t", " "))
 
 
