@@ -124,7 +124,9 @@ class QueueMachine(RuleBasedStateMachine):
             self.oracle.settle(id_, shown)
         for id_ in planned:
             actual = todo_of(rows[id_][:WIDTH])
-            assert self.oracle.now <= actual.updated_at <= clock, f"{actual.updated_at} of {id_} is not within {self.oracle.now} and {clock}"
+            assert self.oracle.now <= actual.updated_at <= clock, (
+                f"{actual.updated_at} of {id_} is not within {self.oracle.now} and {clock}"
+            )
             for step in self.changed.get(id_, ()):
                 before = self.oracle.todos[id_]
                 self.oracle.settle(id_, step(before, actual.updated_at))

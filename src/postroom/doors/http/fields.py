@@ -65,7 +65,9 @@ Queues = Annotated[
     list[Annotated[str, told("A queue's name.", pattern=QUEUE_PATTERN)]],
     told("The queues to take from; all that the token may use by default.", minItems=1, maxItems=limits.MAX_QUEUES),
 ]
-Title = Annotated[str, told("What there is to do, in a line.", minLength=1, maxLength=limits.MAX_TITLE, pattern=r"[^ \t\r\n]")]
+Title = Annotated[
+    str, told("What there is to do, in a line.", minLength=1, maxLength=limits.MAX_TITLE, pattern=r"[^ \t\r\n]")
+]
 Kind = Annotated[str, told("What sort of work it is.", pattern=KIND_PATTERN)]
 Payload = Annotated[Any, told("Any JSON value of at most 1 MiB.")]
 Result = Annotated[Any, told("What came of it: any JSON value; over 1 MiB it is cut, never refused.")]
