@@ -394,6 +394,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert both is not None
         self._ended(person, items, both[0])
         # The claim comes after the endings, which the oracle therefore makes good first, at the store's own time.
+        since = self.oracle.now
         todos = {row[1]: row for row in self.ground.look()[0]}
         taken = {todo.id: todo for todo in both[1]}
         for id_, steps in list(self.changed.items()):
@@ -407,6 +408,7 @@ class QueueMachine(RuleBasedStateMachine):
         self._claimed(
             person, request, planned, both[1], buried={id_ for id_, row in todos.items() if row[9] == "failed"}
         )
+        self.oracle.now = since
 
     def _ended(self, person: Principal, items: Iterable[OutcomeItem], results: Iterable[Any]) -> None:
         for item, result in zip(items, results, strict=True):

@@ -116,21 +116,9 @@ class ClaimService:
             return await self._fused(principal, only, request)
         if self._engine.dialect is Dialect.SQLITE and request.claim_key is None:
             return await self._together(principal, items, request)
-        if not all(item.lease_id for item in items):
-            # Without its lease an ending could hit the very claim that is made beside it.
-            results = await self._endings.end_many(principal, items)
-            return results, (await self.take(principal, request))[0]
-        if any(item.verb is not Verb.COMPLETE for item in items):
-            # What fails or is released may be claimed again at once, so the claim comes after.
-            results = await self._endings.end_many(principal, items)
-            todos, _ = await self.take(principal, request)
-            return results, todos
-        # Neither half waits for the other: on PostgreSQL they are two statements on two connections.
-        ending = asyncio.ensure_future(self._endings.end_many(principal, items))
-        try:
-            todos, _ = await self.take(principal, request)
-        finally:
-            results = await ending
+        # The claim comes after the endings: what fails, is released or is late may else be claimed beside its own ending.
+        results = await self._endings.end_many(principal, items)
+        todos, _ = await self.take(principal, request)
         return results, todos
 
     async def _together(
