@@ -82,7 +82,7 @@ $(READY): pyproject.toml $(PINS) requirements/uv.txt
 	    "$(BIN)/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt; }; \
 	fi; \
 	echo "Setting up .venv from the pinned requirements"; \
-	"$$uv" pip sync --quiet --python "$(BIN)/python" --require-hashes $$pins; \
+	"$$uv" pip sync --compile-bytecode --quiet --python "$(BIN)/python" --require-hashes $$pins; \
 	"$$uv" pip install --quiet --python "$(BIN)/python" --no-deps --no-build-isolation --editable .
 	@touch $@
 
