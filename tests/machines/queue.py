@@ -8,172 +8,45 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import precondition, rule
 
 from postroom import lifecycle
-from postroom.errors import Conflict, NotFound, PostroomError
-from postroom.limits import DAY, MINUTE
+from postroom.errors import Conflict, NotFound
+from postroom.limits import MINUTE
 from postroom.model import (
-    Attempt,
     ClaimRequest,
     Created,
     NewTodo,
-    Outcome,
     OutcomeItem,
     Principal,
-    Role,
     Todo,
     TodoChange,
     TodoState,
     Verb,
 )
 from postroom.store.todos import WIDTH, todo_of
-from tests.machines.ground import Ground
-from tests.machines.oracle import Oracle, Step, change_step, claim_order, refusal, sorted_history
-
-T = TypeVar("T")
-
-QUEUES = ("a", "b", "c/x")
-ROOT = Principal("root", Role.ADMIN)
-PEOPLE = (ROOT, Principal("ann"), Principal("bob"), Principal("eve", queues=("a",)))
-
-who = st.sampled_from(PEOPLE)
-queue = st.sampled_from(QUEUES)
-place = st.integers(0, 7)
-ttl = st.sampled_from([None, None, MINUTE, 2 * MINUTE])
-delay = st.sampled_from([None, None, 0, MINUTE, 3 * MINUTE])
-claim_key = st.sampled_from([None, None, None, "c1", "c2"])
-assignee = st.sampled_from([None, None, None, "ann", "ann/w1", "bob"])
-worker = st.sampled_from([None, "w1"])
-limit = st.sampled_from([1, 1, 2, 3, 20])
-queues = st.sampled_from([("a",), ("b", "a"), QUEUES, QUEUES, None])
-lease = st.sampled_from(["now", "now", "now", "now", "none", "before", "wrong"])
-new_todo = st.builds(
-    NewTodo,
-    queue=queue,
-    title=st.sampled_from(["t1", "t2"]),
-    payload=st.sampled_from([None, {"n": 1}]),
-    priority=st.sampled_from([0, 0, -5, 7]),
-    assignee=assignee,
-    idempotency_key=st.sampled_from([None, None, "k1", "k2"]),
-    max_attempts=st.sampled_from([None, 1, 2]),
-    delay_ms=st.sampled_from([None, None, None, 0, MINUTE]),
+from tests.machines.choices import (
+    PEOPLE,
+    claim_key,
+    ending,
+    lease,
+    limit,
+    new_todo,
+    place,
+    queues,
+    ttl,
+    who,
+    worker,
 )
-verb = st.sampled_from(list(Verb))
-ending = st.fixed_dictionaries(
-    {
-        "place": place,
-        "verb": verb,
-        "lease": lease,
-        "retry": st.sampled_from([True, True, True, False]),
-        "retry_in_ms": st.sampled_from([None, None, 0, MINUTE]),
-        "delay_ms": st.sampled_from([None, None, 0, MINUTE]),
-        "words": st.sampled_from([None, "said"]),
-    }
-)
+from tests.machines.oracle import Step, change_step, claim_order, refusal, sorted_history
+from tests.machines.timed import TimedMachine
 
 
-class QueueMachine(RuleBasedStateMachine):
+class QueueMachine(TimedMachine):
     """The queue against its oracle; `ground` says on which engine."""
-
-    ground: Ground
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.ground.empty()
-        self.office = self.ground.office
-        self.oracle = Oracle()
-        self.ids: list[str] = []
-        self.leases: dict[str, list[str]] = {}
-        self.requests: dict[tuple[str, str], tuple[NewTodo, str, bool, int]] = {}
-        self.rows: dict[str, tuple[Any, ...]] = {}
-        self.noted: list[tuple[Any, ...]] = []
-        self.changed: dict[str, list[Step]] = {}
-        self.made: dict[str, Todo] = {}
-        self.gone: list[str] = []
-        self.oracle.now = self.ground.look()[2]
-
-    # One step: what the store does, what the oracle says, and the comparison.
-
-    def _do(self, call: Coroutine[Any, Any, T], expected: type[PostroomError] | None = None) -> T | None:
-        answer: T | None = None
-        refused: PostroomError | None = None
-        try:
-            answer = self.ground.run(call)
-        except PostroomError as error:
-            refused = error
-        assert (None if refused is None else type(refused)) is expected, f"{refused or answer!r}, not {expected}"
-        return answer
-
-    def _plan(self, id_: str, step: Step) -> None:
-        self.changed.setdefault(id_, []).append(step)
-
-    @invariant()
-    def rows_are_the_oracles(self) -> None:
-        """Every row, every attempt and every time is what the lifecycle says."""
-        todos, attempts, clock = self.ground.look()
-        rows = {row[1]: row for row in todos}
-        assert set(rows) == (set(self.rows) | set(self.made)) - set(self.gone)
-        planned = (set(self.changed) | set(self.made)) - set(self.gone)
-        changed = {id_ for id_, row in rows.items() if self.rows.get(id_) != row}
-        assert changed <= planned, f"{changed - planned} changed and should not have"
-        for id_, shown in self.made.items():
-            self.oracle.settle(id_, shown)
-        for id_ in planned:
-            actual = todo_of(rows[id_][:WIDTH])
-            assert self.oracle.now <= actual.updated_at <= clock, (
-                f"{actual.updated_at} of {id_} is not within {self.oracle.now} and {clock}"
-            )
-            for step in self.changed.get(id_, ()):
-                before = self.oracle.todos[id_]
-                self.oracle.settle(id_, step(before, actual.updated_at))
-            expected = self.oracle.todos[id_]
-            assert replace(expected, history=()) == actual
-        if attempts != self.noted or self.gone:
-            self._compare_histories(attempts)
-        for id_ in self.gone:
-            self.oracle.forget(id_)
-            self.ids.remove(id_)
-        self.rows, self.noted = rows, attempts
-        self.changed, self.made, self.gone = {}, {}, []
-        self.oracle.now = clock
-
-    def _compare_histories(self, attempts: list[tuple[Any, ...]]) -> None:
-        actual: dict[str, list[Attempt]] = {}
-        known = {(todo_id, lease_id) for todo_id, leases in self.leases.items() for lease_id in leases}
-        ended = {
-            pair: outcome
-            for pair, (_, outcome) in self.oracle.ended.items()
-            if outcome is not Outcome.DONE and pair[0] not in self.gone
-        }
-        assert ended == {(row[0], row[6]): row[4] for row in attempts if (row[0], row[6]) in known}
-        for todo_id, owner, claimed_at, ended_at, outcome, note, _ in attempts:
-            actual.setdefault(todo_id, []).append(Attempt(owner, claimed_at, ended_at, Outcome(outcome), note))
-        for todo in self.oracle.todos.values():
-            history = actual.pop(todo.id, []) if todo.id not in self.gone else []
-            if todo.id not in self.gone:
-                assert sorted_history(todo.history) == sorted_history(history)
-        assert not actual, "an attempt belongs to no todo"
-
-    def _pick(self, at: int) -> str:
-        """One of the newest todos; of an id that never was when there is none."""
-        if not self.ids:
-            return "td_00000000-0000-7000-8000-ffffffffffff"
-        return self.ids[-1 - at % len(self.ids)]
-
-    def _lease_of(self, id_: str, which: str) -> str | None:
-        known = self.leases.get(id_, [])
-        match which:
-            case "none":
-                return None
-            case "wrong":
-                return "ls_wrong"
-            case "before" if len(known) > 1:
-                return known[-2]
-        return known[-1] if known else "ls_none"
 
     # Creating.
 
@@ -493,63 +366,6 @@ class QueueMachine(RuleBasedStateMachine):
         )
         id_ = self._pick(at)
         self._steer(person, id_, change_step(change), lambda: self.office.todos.update(person, id_, change))
-
-    # Time, sweeps and settings.
-
-    @rule(minutes=st.sampled_from([1, 1, 2, 5, 5, 16]))
-    def time_passes(self, minutes: int) -> None:
-        self.ground.move(minutes * MINUTE)
-        self.oracle.now += minutes * MINUTE
-
-    @rule()
-    def sweep(self) -> None:
-        for id_, step in self.oracle.swept().items():
-            self._plan(id_, step)
-        self._do(self.office.sweep.once())
-
-    @rule(days=st.sampled_from([0, 0, 15, 91]))
-    def retention(self, days: int) -> None:
-        self.ground.move(days * DAY)
-        self.oracle.now += days * DAY
-        self.gone = self.oracle.forgotten()
-        self.requests = {key: known for key, known in self.requests.items() if known[3] > self.oracle.now - DAY}
-        self._do(self.office.sweep.retention())
-
-    @rule(
-        name=queue,
-        changes=st.sampled_from(
-            [
-                {"paused": True},
-                {"paused": False},
-                {"paused": False, "max_in_flight": None},
-                {"max_in_flight": 1},
-                {"max_in_flight": 2},
-                {"lease_ms": 4 * MINUTE},
-                {"backoff_ms": MINUTE, "backoff_cap_ms": 2 * MINUTE},
-                {"max_attempts": 3},
-            ]
-        ),
-    )
-    def put_queue(self, name: str, changes: dict[str, Any]) -> None:
-        settings = self._do(self.office.queues.put(ROOT, name, changes))
-        self.oracle.settings[name] = replace(self.oracle.queue(name), **changes)
-        assert settings == self.oracle.settings[name]
-
-    @rule(person=st.sampled_from(PEOPLE[1:3]))
-    def revoke(self, person: Principal) -> None:
-        for todo in self.oracle.todos.values():
-            if todo.state is TodoState.CLAIMED and lifecycle.held_by(todo, person.name, None):
-                self._plan(todo.id, _given_back(person))
-
-        async def create_and_revoke() -> None:
-            await self.office.tokens.create(ROOT, person.name)
-            await self.office.tokens.revoke(ROOT, person.name)
-
-        self._do(create_and_revoke())
-
-
-def _given_back(person: Principal) -> Step:
-    return lambda todo, now: lifecycle.release(todo, now, person.name, None, "the token was revoked")
 
 
 def _same_key(todo: Todo, new: NewTodo) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from postroom.services import waiting
 from tests.conftest import Store
 from tests.offices import Bench
 from tests.postgres import Databases
@@ -32,3 +33,10 @@ async def bench(store: Store) -> AsyncIterator[Bench]:
     made = Bench(store)
     yield made
     await made.office.waiting.close()
+
+
+@pytest.fixture
+def no_looking_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waiters look again only after the test's end, so that a wake-up alone can serve them."""
+    monkeypatch.setattr(waiting, "LOOK_AGAIN", 600.0)
+    monkeypatch.setattr(waiting, "LOOK_AGAIN_DEAF", 600.0)

@@ -10,6 +10,7 @@ import pytest
 from postroom.errors import Conflict, Forbidden, Invalid, NotFound, TooLarge
 from postroom.ids import Prefix, RandomIds
 from postroom.model import NewTodo, Outcome, Principal, Reason, Todo, TodoChange, TodoFilter, TodoState
+from postroom.store.sqlite import SqliteEngine
 from tests.offices import ADMIN, ANN, BOB, Bench, gather, titles
 
 
@@ -99,6 +100,18 @@ async def test_retries_and_creations_of_one_key_at_once_leave_one_live_todo(benc
 
 
 # Cancel.
+
+
+async def test_a_cancellation_stands_before_what_ended_in_its_very_millisecond(bench: Bench) -> None:
+    engine = bench.office.engine
+    if isinstance(engine, SqliteEngine):  # It takes the host's clock, which a test can stop.
+        engine._clock = lambda: 2_000_000_000_000
+    todo = await bench.create()
+    (held,) = await bench.claim()
+    await bench.fail(ANN, held)
+    await bench.office.todos.cancel(ADMIN, todo.id)
+    outcomes = [entry.outcome for entry in (await bench.get(todo)).history]
+    assert outcomes == [Outcome.CANCELLED, Outcome.FAILED]
 
 
 @pytest.mark.parametrize("stage", ["pending", "delayed", "claimed", "parked"])

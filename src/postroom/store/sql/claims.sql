@@ -73,10 +73,10 @@ asked as (
 select (select count(*) from candidates),
   not :capped and exists (select 1 from queues s where s.name = any(cast(:queues as text[])) and s.max_in_flight is not null),
   taken.*,
-  (select json_agg(json_build_array(h.owner, h.claimed_at, h.ended_at, h.outcome, h.note) order by h.ended_at desc, h.claimed_at desc)
+  (select json_agg(json_build_array(h.owner, h.claimed_at, h.ended_at, h.outcome, h.note) order by h.ended_at desc, h.claimed_at desc nulls first)
     from (select owner, claimed_at, ended_at, outcome, note from attempts where todo_id = taken.id
       union all select owner, claimed_at, ended_at, outcome, note from lapsed where todo_id = taken.id
-      order by ended_at desc, claimed_at desc limit 50) h)
+      order by ended_at desc, claimed_at desc nulls first limit 50) h)
 from (values (1)) one(n) left join taken on true
 
 -- name: todo_claim [postgres]
@@ -145,10 +145,10 @@ with locked as materialized (
   returning {todo_returning}
 )
 select taken.*,
-  (select json_agg(json_build_array(h.owner, h.claimed_at, h.ended_at, h.outcome, h.note) order by h.ended_at desc, h.claimed_at desc)
+  (select json_agg(json_build_array(h.owner, h.claimed_at, h.ended_at, h.outcome, h.note) order by h.ended_at desc, h.claimed_at desc nulls first)
     from (select owner, claimed_at, ended_at, outcome, note from attempts where todo_id = taken.id
       union all select owner, claimed_at, ended_at, outcome, note from lapsed where todo_id = taken.id
-      order by ended_at desc, claimed_at desc limit 50) h)
+      order by ended_at desc, claimed_at desc nulls first limit 50) h)
 from taken
 
 -- name: todo_claim_one [sqlite]

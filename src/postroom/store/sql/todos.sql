@@ -11,12 +11,12 @@ updated_at, claimed_at, completed_at
 
 -- The newest 50 ended attempts of the todo $1, as JSON, newest first.
 -- fragment: history [postgres]
-(select json_agg(json_build_array(h.owner, h.claimed_at, h.ended_at, h.outcome, h.note) order by h.ended_at desc, h.claimed_at desc)
-  from (select * from attempts where todo_id = $1 order by ended_at desc, claimed_at desc limit 50) h)
+(select json_agg(json_build_array(h.owner, h.claimed_at, h.ended_at, h.outcome, h.note) order by h.ended_at desc, h.claimed_at desc nulls first)
+  from (select * from attempts where todo_id = $1 order by ended_at desc, claimed_at desc nulls first limit 50) h)
 
 -- fragment: history [sqlite]
-(select nullif(json_group_array(json_array(h.owner, h.claimed_at, h.ended_at, h.outcome, h.note) order by h.ended_at desc, h.claimed_at desc), '[]')
-  from (select * from attempts where todo_id = $1 order by ended_at desc, claimed_at desc limit 50) h)
+(select nullif(json_group_array(json_array(h.owner, h.claimed_at, h.ended_at, h.outcome, h.note) order by h.ended_at desc, h.claimed_at desc nulls first), '[]')
+  from (select * from attempts where todo_id = $1 order by ended_at desc, claimed_at desc nulls first limit 50) h)
 
 -- fragment: keyed
 idempotency_key is not null and state <> 'done' and not (state = 'failed' and next_retry_at is null)
