@@ -11,15 +11,7 @@ import apsw
 import psycopg
 
 from postroom.daemon import Office, compose
-from postroom.model import (
-    ClaimRequest,
-    NewTodo,
-    OutcomeItem,
-    Principal,
-    Role,
-    Todo,
-    Verb,
-)
+from postroom.model import ClaimRequest, NewTodo, OutcomeItem, Principal, Role, Todo, Verb
 from postroom.store.sqlite import SqliteEngine
 from tests.conftest import Store
 

@@ -10,14 +10,7 @@ from dataclasses import replace
 
 from postroom.errors import Conflict
 from postroom.limits import DEFAULT_BACKOFF, DEFAULT_BACKOFF_CAP, MAX_HISTORY
-from postroom.model import (
-    Attempt,
-    Outcome,
-    Reason,
-    Todo,
-    TodoChange,
-    TodoState,
-)
+from postroom.model import Attempt, Outcome, Reason, Todo, TodoChange, TodoState
 
 
 def backoff(

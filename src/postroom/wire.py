@@ -8,18 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from postroom.errors import Invalid
-from postroom.model import (
-    Attempt,
-    Event,
-    EventTodo,
-    Outcome,
-    QueueSettings,
-    QueueStatus,
-    Todo,
-    TodoState,
-    Token,
-    Trace,
-)
+from postroom.event import Event, EventTodo
+from postroom.model import Attempt, Outcome, QueueSettings, QueueStatus, Todo, TodoState, Token, Trace
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -14,17 +14,7 @@ from postroom import limits, wire
 from postroom.desk import UNSET, ClaimNext, OutcomeResult, Unset
 from postroom.errors import Conflict, NotFound, PostroomError, RateLimited
 from postroom.ids import Prefix, RandomIds, check_id
-from postroom.model import (
-    Attempt,
-    ClaimRequest,
-    Created,
-    Ended,
-    NewTodo,
-    OutcomeItem,
-    Todo,
-    TodoPage,
-    TodoState,
-)
+from postroom.model import Attempt, ClaimRequest, Created, Ended, NewTodo, OutcomeItem, Todo, TodoPage, TodoState
 from postroom.text import check_text, dump_json, result_json, store_json
 
 

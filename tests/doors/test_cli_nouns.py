@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from postroom.model import Event, EventState, EventTodo, Trace, TraceStep
+from postroom.event import Event, EventState, EventTodo
+from postroom.model import Trace, TraceStep
 from postroom.wire import event_view, trace_view
 from tests.doors import fake_daemon
 from tests.doors.command import child, leave

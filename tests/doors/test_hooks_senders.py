@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from postroom.doors.hooks import HooksDoor
-from postroom.model import Delivery, Event, Received
+from postroom.event import Event, Incoming, Received
 from postroom.sources.roster import Roster
 from postroom.sources.samples import sample
 from postroom.sources.settings import build_sources
@@ -24,9 +24,9 @@ class Keeping:
     """An intake that keeps what it gets."""
 
     def __init__(self) -> None:
-        self.got: list[Delivery] = []
+        self.got: list[Incoming] = []
 
-    async def receive(self, delivery: Delivery, _: Any) -> Received:
+    async def receive(self, delivery: Incoming, _: Any) -> Received:
         """Take in, and tell of an event without todos."""
         self.got.append(delivery)
         values: dict[str, Any] = dict.fromkeys(Event.__slots__) | {"id": "ev_1"}

@@ -5,12 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from postroom.limits import MINUTE
-from postroom.model import (
-    NewTodo,
-    Principal,
-    Role,
-    Verb,
-)
+from postroom.model import NewTodo, Principal, Role, Verb
 
 QUEUES = ("a", "b", "c/x")
 ROOT = Principal("root", Role.ADMIN)

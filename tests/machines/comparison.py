@@ -9,12 +9,7 @@ from typing import Any, TypeVar
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 
 from postroom.errors import PostroomError
-from postroom.model import (
-    Attempt,
-    NewTodo,
-    Outcome,
-    Todo,
-)
+from postroom.model import Attempt, NewTodo, Outcome, Todo
 from postroom.store.todos import WIDTH, todo_of
 from tests.machines.ground import Ground
 from tests.machines.oracle import Oracle, Step, sorted_history

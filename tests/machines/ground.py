@@ -116,7 +116,7 @@ class PostgresGround(_Ground):
     def __init__(self, engine: PostgresEngine) -> None:
         super().__init__(engine)
         self._engine = engine
-        self._beside = psycopg.connect(engine._url, autocommit=True)
+        self._beside = psycopg.connect(engine._url, autocommit=True, options="-c lock_timeout=20000")
         self._look = (
             f"{TODOS}; {ATTEMPTS}; select cast(extract(epoch from statement_timestamp()) * 1000 as bigint)".encode()
         )

@@ -16,17 +16,7 @@ from hypothesis.stateful import precondition, rule
 from postroom import lifecycle
 from postroom.errors import Conflict, NotFound
 from postroom.limits import MINUTE
-from postroom.model import (
-    ClaimRequest,
-    Created,
-    NewTodo,
-    OutcomeItem,
-    Principal,
-    Todo,
-    TodoChange,
-    TodoState,
-    Verb,
-)
+from postroom.model import ClaimRequest, Created, NewTodo, OutcomeItem, Principal, Todo, TodoChange, TodoState, Verb
 from postroom.store.todos import WIDTH, todo_of
 from tests.machines.choices import (
     PEOPLE,

@@ -10,10 +10,7 @@ from hypothesis.stateful import rule
 
 from postroom import lifecycle
 from postroom.limits import DAY, MINUTE
-from postroom.model import (
-    Principal,
-    TodoState,
-)
+from postroom.model import Principal, TodoState
 from tests.machines.choices import (
     PEOPLE,
     ROOT,

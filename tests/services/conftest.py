@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -10,6 +11,9 @@ from postroom.services import waiting
 from tests.conftest import Store
 from tests.offices import Bench
 from tests.postgres import Databases
+
+DEADLINE = 90.0
+"""Seconds after which a test is stuck; none takes a tenth of it."""
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +35,18 @@ def postgres_url(databases: Databases, shared_url: str) -> str:
 async def bench(store: Store) -> AsyncIterator[Bench]:
     """An office over an empty store; the test runs once on each engine."""
     made = Bench(store)
+    loop = asyncio.get_running_loop()
+
+    def over() -> None:
+        """A test that would wait for ever says where, and fails."""
+        for task in asyncio.all_tasks(loop):
+            task.print_stack()
+            if getattr(task.get_coro(), "__name__", "").startswith("test_"):
+                task.cancel()
+
+    guard = loop.call_later(DEADLINE, over)
     yield made
+    guard.cancel()
     await made.office.waiting.close()
 
 

@@ -17,15 +17,18 @@ WAIT = 30_000
 async def wait(
     bench: Bench, who: Principal = ANN, *queues: str, wait_ms: int = WAIT, **more: Any
 ) -> asyncio.Task[tuple[Todo, ...]]:
-    """A long-poll that has looked and sleeps."""
-    request = ClaimRequest(queues or ("inbox",), **more)
-    task = asyncio.create_task(bench.office.waiting.claim_next(who, request, wait_ms))
+    """A long-poll that has looked and sleeps, and so does who serves it: nothing is under way for it any more."""
     room = bench.office.waiting
-    before = {number for number, waiter in room._waiters.items() if not waiter.looking}
-    await until(
-        lambda: task.done() or {n for n, waiter in room._waiters.items() if not waiter.looking} - before, "it sleeps"
-    )
-    await until(lambda: task.done() or not room._rung.is_set(), "the dispatcher has looked")
+    await until(lambda: bench.store.listening, "the engine listens")
+    request = ClaimRequest(queues or ("inbox",), **more)
+    before = set(room._waiters)
+    task = asyncio.create_task(room.claim_next(who, request, wait_ms))
+
+    def quiet() -> bool:
+        sleeping = any(not waiter.looking for number, waiter in room._waiters.items() if number not in before)
+        return sleeping and bool(room._rung._waiters) and not room._rung.is_set()
+
+    await until(lambda: task.done() or quiet(), "it sleeps")
     return task
 
 

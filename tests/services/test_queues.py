@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from postroom.errors import Conflict, Forbidden, Invalid, NotFound, Unauthenticated
-from postroom.model import Delivery, EventState, EventTodo, Principal, QueueSettings, Role, TodoState
+from postroom.event import EventState, EventTodo, Incoming
+from postroom.model import Principal, QueueSettings, Role, TodoState
 from postroom.store.engine import Once
 from postroom.store.events import Decided, EventTable
 from tests.conftest import Store
@@ -145,7 +146,7 @@ async def test_an_agent_sees_the_events_of_its_queues(bench: Bench, store: Store
     # S27
     events, once = EventTable(), Once(store)
     id_ = "ev_00000000-0000-7000-8000-000000000001"
-    delivery = Delivery("gh", "github", "k", "push", None, "t", "hmac", b"\xff\x00", [("a", "b")], {}, "d")
+    delivery = Incoming("gh", "github", "k", "push", None, "t", "hmac", b"\xff\x00", [("a", "b")], {}, "d")
     await events.insert(once, id_, delivery, Decided(EventState.ROUTED, None), "{}")
     todo = await bench.create("inbox")
     await events.link(once, EventTodo(id_, todo.id, "inbox", "r", True))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from postroom.errors import Conflict, Forbidden, Invalid, NotFound, PostroomError
-from postroom.model import Delivery, Event, EventFilter, EventState, Received
+from postroom.event import Event, EventFilter, EventState, Incoming, Received
 from postroom.services import rules as rules_module
 from postroom.services.replays import MAX_REPLAYS, Replayed
 from postroom.sources.scheme import Rejected
@@ -45,7 +45,7 @@ def issue(number: int = 1, **more: Any) -> bytes:
 async def deliver(bench: Bench, body: bytes, id_: str, kind: str = "issues") -> Received:
     """A delivery of GitHub's, verified and taken in."""
     found = source(bench).receive(github_headers(body, kind, id_), body, NOW)
-    assert isinstance(found, Delivery)
+    assert isinstance(found, Incoming)
     return await bench.office.intake.receive(found, source(bench))
 
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from postroom.errors import Invalid
+from postroom.event import EventState, Incoming
 from postroom.facts import NAMES, Facts
 from postroom.limits import check_new
-from postroom.model import Delivery, EventState
 from postroom.services.presets import github as github_rules
 from postroom.services.rules import MAX_DIGEST_BYTES, Decision, Match, Rule, decide, digest, fill
 from postroom.text import check_json, dump_json
@@ -31,9 +31,9 @@ FACTS = Facts(
 )
 
 
-def delivery(kind: str = "issues", action: str | None = "opened", **more: Any) -> Delivery:
+def delivery(kind: str = "issues", action: str | None = "opened", **more: Any) -> Incoming:
     facts = replace(FACTS, **{name: more.pop(name) for name in list(more) if name in NAMES})
-    made = Delivery(
+    made = Incoming(
         source="gh",
         provider="github",
         delivery_key="d1",
@@ -269,7 +269,7 @@ def _clean(value: Any) -> Any:
 # The preset
 
 
-def preset(made: Delivery, *logins: str) -> list[tuple[str, str | None]]:
+def preset(made: Incoming, *logins: str) -> list[tuple[str, str | None]]:
     return keys(decide(made, github_rules(logins), "inbox"))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from postroom.errors import Conflict, Forbidden, Invalid, NotFound, TooLarge
-from postroom.model import Delivery, EventState
+from postroom.event import EventState, Incoming
 from postroom.services.rulesets import CACHE_SECONDS, RuleSet, RuleSetService, rule_view
 from postroom.sources.settings import build_sources
 from postroom.store.rule_sets import RuleSetTable
@@ -137,8 +137,8 @@ async def test_a_name_of_the_settings_cannot_be_taken(bench: Bench) -> None:
     assert [rule.name for rule in settings[:2]] == ["mine", "issue-opened"]
 
 
-def delivery(key: str, **more: Any) -> Delivery:
-    return Delivery("gh", "github", key, "push", None, "a push", "hmac:x", b"{}", [], {}, f"digest of {key}", **more)
+def delivery(key: str, **more: Any) -> Incoming:
+    return Incoming("gh", "github", key, "push", None, "a push", "hmac:x", b"{}", [], {}, f"digest of {key}", **more)
 
 
 async def test_own_rules_are_asked_before_those_of_the_settings(bench: Bench) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from postroom.model import Delivery
+from postroom.event import Incoming
 from postroom.sources.samples import sample
 from postroom.sources.scheme import Rejected
 from postroom.sources.settings import build_sources
@@ -50,10 +50,10 @@ def github(**more: Any) -> Source:
     return one({"name": "gh", "provider": "github", "secrets": [SECRET], "queue": "inbox", **more})
 
 
-def accepted(source: Source, headers: Pairs, body: bytes, now_ms: int = NOW) -> Delivery:
+def accepted(source: Source, headers: Pairs, body: bytes, now_ms: int = NOW) -> Incoming:
     """What the source makes of a request that it accepts."""
     got = source.receive(headers, body, now_ms)
-    assert isinstance(got, Delivery), got
+    assert isinstance(got, Incoming), got
     return got
 
 

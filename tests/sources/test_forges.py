@@ -8,7 +8,7 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from postroom.model import Delivery
+from postroom.event import Incoming
 from postroom.services.rules import decide
 from postroom.sources.mentions import mentions
 from postroom.sources.scheme import Rejected
@@ -35,7 +35,7 @@ def gitlab(*secrets: str) -> Source:
     return source_of("gitlab", secrets=list(secrets))
 
 
-def told(provider: str, value: dict[str, Any], event: str = "") -> Delivery:
+def told(provider: str, value: dict[str, Any], event: str = "") -> Incoming:
     """What a source makes of a body of one's own."""
     source = source_of(provider, preset=provider)
     body = json.dumps(value).encode()
@@ -44,7 +44,7 @@ def told(provider: str, value: dict[str, Any], event: str = "") -> Delivery:
     return accepted(source, [*pairs, (f"x-{provider}-event".encode(), event.encode())], body)
 
 
-def routed(provider: str, got: Delivery, *logins: str) -> list[tuple[str, str | None]]:
+def routed(provider: str, got: Incoming, *logins: str) -> list[tuple[str, str | None]]:
     """The rules of the preset that make todos of a delivery, with the keys."""
     rules = source_of(provider, preset=provider, logins=list(logins) or None).rules
     return [(todo.rule, todo.new.idempotency_key) for todo in decide(got, rules, "inbox").todos]
@@ -216,7 +216,7 @@ def test_gitea_tells_assignees_reviews_and_labels_in_its_own_places() -> None:
     assert [rule for rule, _ in routed("gitea", got, "my-bot")] == ["mention"]
 
 
-def key_end(got: Delivery) -> str:
+def key_end(got: Incoming) -> str:
     return got.delivery_key.removeprefix("sha256:")
 
 

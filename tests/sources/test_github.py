@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from postroom.event import EventState
 from postroom.facts import Facts
-from postroom.model import EventState
 from postroom.services.rules import MAX_DIGEST_BYTES, decide
 from postroom.sources.mentions import mentions
 from postroom.text import check_json, dump_json

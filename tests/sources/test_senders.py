@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from postroom.errors import Invalid
-from postroom.model import EventState
+from postroom.event import EventState
 from postroom.services.rules import decide
 from postroom.sources.samples import kinds, sample
 from postroom.sources.scheme import Rejected, Secret

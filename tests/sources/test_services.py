@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import pytest
 
 from postroom.errors import Misconfigured
-from postroom.model import Delivery, EventState
+from postroom.event import EventState, Incoming
 from postroom.services.rules import decide
 from postroom.sources.headers import Headers
 from postroom.sources.scheme import Rejected, Verified
@@ -30,7 +30,7 @@ from tests.sources.signing import (
 )
 
 
-def told(source: Source, value: Any, **headers: str) -> Delivery:
+def told(source: Source, value: Any, **headers: str) -> Incoming:
     """What a source makes of a body of one's own."""
     body = value if isinstance(value, bytes) else json.dumps(value).encode()
     signing = source.sender.scheme.sign(source.secrets[0], body, NOW, "d-1")
@@ -38,7 +38,7 @@ def told(source: Source, value: Any, **headers: str) -> Delivery:
     return accepted(source, [(name.encode(), text.encode()) for name, text in lines.items()], body)
 
 
-def ruled(got: Delivery, *logins: str) -> list[str]:
+def ruled(got: Incoming, *logins: str) -> list[str]:
     """The rules of the provider's preset that make todos of a delivery."""
     rules = source_of(got.provider, preset=got.provider, logins=list(logins) or None).rules
     return [todo.rule for todo in decide(got, rules, "inbox").todos]
@@ -140,14 +140,14 @@ def test_an_event_of_stripe() -> None:
 def test_the_time_in_linears_body_counts_and_may_be_missing() -> None:
     source = source_of("linear")
 
-    def at(stamp: Any) -> Delivery | Rejected:
+    def at(stamp: Any) -> Incoming | Rejected:
         body = json.dumps({"type": "Issue", "action": "create", "webhookTimestamp": stamp}).encode()
         return source.receive([(b"linear-signature", hex_of(body))], body, NOW)
 
     assert isinstance(at(NOW - 301_000), Rejected)
     assert isinstance(at(NOW + 301_000), Rejected)
     for stamp in (NOW, NOW - 299_000, None, "soon", 1 << 80):
-        assert isinstance(at(stamp), Delivery)
+        assert isinstance(at(stamp), Incoming)
 
 
 def test_an_old_delivery_can_still_be_read_again() -> None:
@@ -251,7 +251,7 @@ def test_a_token_in_the_address_is_proof_only_where_it_was_asked_for() -> None:
     source = one({"name": "ci", "provider": "generic", "secrets": [SECRET], "query_token": "token"})
     query = urlencode({"a": "1", "token": SECRET}).encode()
     got = source.receive([], b"{}", NOW, query)
-    assert isinstance(got, Delivery)
+    assert isinstance(got, Incoming)
     assert (got.verification, got.signed_key) == ("query:secrets[0]", False)
     assert SECRET not in str((got.headers, got.title, got.data, got.delivery_key))
     for other in (b"", b"token=", b"token=wrong", query + b"&token=x", b"TOKEN=" + query[10:], b"%ff=%zz&token"):
@@ -270,7 +270,7 @@ def test_a_token_in_the_address_beside_a_header() -> None:
     bearer: Pairs = [(b"authorization", f"Bearer {SECRET}".encode())]
     assert accepted(source, bearer, b"{}").verification == "bearer:secrets[0]"
     assert isinstance(source.receive(bearer, b"{}", NOW, b"t=wrong"), Rejected)
-    assert isinstance(source.receive([], b"{}", NOW, b"t=" + SECRET.replace(" ", "+").encode()), Delivery)
+    assert isinstance(source.receive([], b"{}", NOW, b"t=" + SECRET.replace(" ", "+").encode()), Incoming)
 
 
 @pytest.mark.parametrize(

@@ -10,21 +10,9 @@ from typing import Any
 
 import pytest
 
+from postroom.event import EventFilter, EventState, EventTodo, Incoming
 from postroom.limits import DAY
-from postroom.model import (
-    ClaimRequest,
-    Delivery,
-    EventFilter,
-    EventState,
-    EventTodo,
-    NewTodo,
-    OutcomeItem,
-    Principal,
-    Role,
-    TodoChange,
-    TodoFilter,
-    Verb,
-)
+from postroom.model import ClaimRequest, NewTodo, OutcomeItem, Principal, Role, TodoChange, TodoFilter, Verb
 from postroom.sources.settings import build_sources
 from postroom.store.engine import Once, Operation, Reader, Row, T, Tx
 from postroom.store.events import Decided, EventTable
@@ -124,7 +112,7 @@ async def test_every_statement_is_run_by_a_verb(store: Store) -> None:
     await gather(waits[0])
     # Events, tokens, queues.
     events, once = EventTable(), Once(recording)
-    delivery = Delivery("gh", "github", "k", "push", None, "t", "hmac", b"\x00{}", [("a", "b")], {}, "d")
+    delivery = Incoming("gh", "github", "k", "push", None, "t", "hmac", b"\x00{}", [("a", "b")], {}, "d")
     routed = Decided(EventState.ROUTED, None, ("default: matched",), 1)
     await events.insert(once, EVENT, delivery, routed, "{}")
     assert (await events.insert(once, EVENT[:-1] + "2", delivery, routed, "{}")).deliveries == 2

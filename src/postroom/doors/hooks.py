@@ -16,7 +16,7 @@ from postroom.doors.http.errors import Gone, WrongMethod, error_answer, fault_an
 from postroom.doors.http.inflate import gzipped, inflate
 from postroom.doors.http.standing import health_answer
 from postroom.errors import NotFound, PostroomError, Unauthenticated, Unavailable
-from postroom.model import Delivery, Received
+from postroom.event import Incoming, Received
 from postroom.services.rulesets import Sorting
 from postroom.sources.headers import Headers
 from postroom.sources.roster import Roster
@@ -36,7 +36,7 @@ log = logging.getLogger("postroom.hooks")
 class Intake(Protocol):
     """Where a verified delivery goes."""
 
-    async def receive(self, delivery: Delivery, source: Sorting) -> Received:
+    async def receive(self, delivery: Incoming, source: Sorting) -> Received:
         """Nothing -> an event and its todos, in one transaction; a known delivery is a duplicate."""
         ...
 
@@ -103,7 +103,7 @@ class HooksDoor:
             return Answer(delivery.answer.encode(), 200, b"text/plain; charset=utf-8")
         return json_answer(_told(received), 202)
 
-    async def _proved(self, source: Source, scope: Scope, body: bytes) -> Delivery:
+    async def _proved(self, source: Source, scope: Scope, body: bytes) -> Incoming:
         """The delivery, once its bytes are proved. Raises Unauthenticated, the same for every reason."""
         headers, query, now = scope["headers"], scope["query_string"], self._clock()
         if gzipped(headers):
@@ -122,7 +122,7 @@ class HooksDoor:
 
 def _receive_gzip(
     source: Source, headers: list[tuple[bytes, bytes]], body: bytes, now_ms: int, query: bytes
-) -> Delivery | Rejected:
+) -> Incoming | Rejected:
     """A delivery that is sent as gzip, signed before or after it was compressed; it is kept inflated. Raises TooLarge."""
     plain = inflate(body, MAX_BODY)
     if plain is None:

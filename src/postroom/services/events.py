@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from postroom.errors import Invalid, NotFound
+from postroom.event import Event, EventFilter, EventState, EventTodo
 from postroom.ids import Prefix, check_id
 from postroom.limits import MAX_TIME
-from postroom.model import Event, EventFilter, EventState, EventTodo, Principal
+from postroom.model import Principal
 from postroom.services.pages import page_limit, read_cursor, show_cursor
 from postroom.store.engine import Engine, Reader
 from postroom.store.events import EventTable

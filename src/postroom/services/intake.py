@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from postroom.event import Incoming, Received
 from postroom.ids import Ids, Prefix
-from postroom.model import Delivery, Received
 from postroom.services.rulesets import Sorting
 from postroom.services.sorting import Sorter
 from postroom.services.wake import Wake
@@ -21,7 +21,7 @@ class IntakeService:
         self._wake = wake
         self._ids = ids
 
-    async def receive(self, delivery: Delivery, source: Sorting) -> Received:
+    async def receive(self, delivery: Incoming, source: Sorting) -> Received:
         """Nothing -> an event and its todos; a delivery known by its key waits for the first's commit and is a duplicate.
 
         The same bytes under another id that nobody signed are kept and sorted all the same, and marked as suspected.

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from postroom.errors import Conflict, Forbidden, Invalid, NotFound, PostroomError
+from postroom.event import Event, EventFilter, EventState, EventTodo, Incoming
 from postroom.ids import Prefix, check_id
-from postroom.model import Delivery, Event, EventFilter, EventState, EventTodo, Principal
+from postroom.model import Principal
 from postroom.services.events import check_filter
 from postroom.services.pages import read_cursor, show_cursor
 from postroom.services.requests import Answer, Requests
@@ -29,7 +30,7 @@ _PAST: Final = {"replay": "replayed", "release": "released"}
 class Rereading(Sortings, Protocol):
     """The sources that are set up now, which can read again what they have read before."""
 
-    def reread(self, event: Event, body: bytes) -> Delivery:
+    def reread(self, event: Event, body: bytes) -> Incoming:
         """A stored event's own bytes -> the delivery that today's reading makes of them. Raises NotFound."""
         ...
 

@@ -12,7 +12,8 @@ from typing import Any, Final
 from postroom import facts as facts_of
 from postroom import limits
 from postroom.errors import Invalid
-from postroom.model import Delivery, EventState, NewTodo
+from postroom.event import EventState, Incoming
+from postroom.model import NewTodo
 from postroom.text import cut, dump_json, printable
 
 MAX_DIGEST_BYTES: Final = 8192
@@ -44,7 +45,7 @@ class Match:
     changed: tuple[str, ...] = ()
     mention: tuple[str, ...] = ()
 
-    def miss(self, delivery: Delivery) -> str | None:
+    def miss(self, delivery: Incoming) -> str | None:
         """The first fact that does not fit, told in words; None when all do."""
         for name in _CASES:
             wanted: tuple[str, ...] = getattr(self, name)
@@ -57,7 +58,7 @@ class Match:
         return None
 
 
-def _told(delivery: Delivery, name: str) -> tuple[str, ...]:
+def _told(delivery: Incoming, name: str) -> tuple[str, ...]:
     facts = delivery.facts
     match name:
         case "kind":
@@ -170,13 +171,13 @@ class Decision:
 
 
 def decide(
-    delivery: Delivery,
+    delivery: Incoming,
     rules: Sequence[Rule],
     queue_default: str | None,
     ignore_authors: Sequence[str] = (),
     event_id: str | None = None,
 ) -> Decision:
-    """Delivery -> decision: the first rule that matches, and further ones after `continue_`; none is `ignored`.
+    """A delivery -> its decision: the first rule that matches, and further ones after `continue_`; none is `ignored`.
 
     Without any rule each delivery is a todo in the default queue. A rule that breaks on the way gives `held` with no
     todos at all, for an operator to look at: it never counts as no match.
@@ -221,7 +222,7 @@ def decide(
     return Decision(EventState.ROUTED, None, tuple(todos), tuple(trace))
 
 
-def _todo(delivery: Delivery, rule: Rule, queue_default: str | None, event_id: str | None) -> NewTodo:
+def _todo(delivery: Incoming, rule: Rule, queue_default: str | None, event_id: str | None) -> NewTodo:
     queue = rule.queue or queue_default
     if queue is None:
         raise Invalid("neither the rule nor the source names a queue", field="queue")
@@ -255,7 +256,7 @@ def _short(key: str) -> str:
     return f"{key[: MAX_KEY - 65]}~{hashlib.sha256(key.encode()).hexdigest()}"
 
 
-def _words(delivery: Delivery) -> dict[str, str]:
+def _words(delivery: Incoming) -> dict[str, str]:
     words = delivery.facts.words()
     words |= {"source": delivery.source, "provider": delivery.provider, "kind": delivery.kind}
     words |= {"delivery": delivery.delivery_key, "event_title": delivery.title}
@@ -264,7 +265,7 @@ def _words(delivery: Delivery) -> dict[str, str]:
     return words
 
 
-def digest(delivery: Delivery, event_id: str | None = None) -> dict[str, Any]:
+def digest(delivery: Incoming, event_id: str | None = None) -> dict[str, Any]:
     """What a todo says of its event, at most 8 KiB as JSON; the body stays with the event, one read away (RULINGS 19)."""
     facts = delivery.facts
     told: dict[str, Any] = {

@@ -7,7 +7,8 @@ from dataclasses import dataclass, fields
 from typing import Any, Final, Protocol
 
 from postroom.errors import Conflict, Forbidden, Invalid, NotFound, TooLarge
-from postroom.model import Delivery, EventState, Principal
+from postroom.event import EventState, Incoming
+from postroom.model import Principal
 from postroom.services.rules import Decision, Match, Rule, decide
 from postroom.store.engine import Engine, Reader, Tx
 from postroom.store.rule_sets import RuleSetTable, StoredRules
@@ -206,7 +207,7 @@ class RuleSetService:
         return RuleSet(name, stored.version, rules, stored.created_by, stored.created_at, broken)
 
 
-def judge(source: Sorting, own: RuleSet, delivery: Delivery, event_id: str | None) -> tuple[Decision, int | None]:
+def judge(source: Sorting, own: RuleSet, delivery: Incoming, event_id: str | None) -> tuple[Decision, int | None]:
     """What a source's own rules, then those of its settings, make of a delivery; and the version of the own ones."""
     version = own.version or None
     if own.broken is not None and delivery.unparsed is None and delivery.ignored is None:

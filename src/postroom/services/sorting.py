@@ -6,9 +6,10 @@ import logging
 from dataclasses import dataclass, replace
 
 from postroom import limits
+from postroom.event import EventState, EventTodo, Incoming
 from postroom.ids import Ids, Prefix
 from postroom.limits import MAX_JSON_BYTES
-from postroom.model import Delivery, EventState, EventTodo, NewTodo
+from postroom.model import NewTodo
 from postroom.services.rulesets import RuleSetService, Sorting, judge
 from postroom.store.engine import Tx
 from postroom.store.events import Decided, EventTable
@@ -33,7 +34,7 @@ class Wanted:
 class Sorted:
     """A delivery as it is to be stored: the decision, the todos, and the cleaned body's JSON text."""
 
-    delivery: Delivery
+    delivery: Incoming
     decided: Decided
     wanted: tuple[Wanted, ...]
     body_json: str | None
@@ -48,8 +49,8 @@ class Sorter:
         self._todos = todos
         self._ids = ids
 
-    async def sort(self, source: Sorting, delivery: Delivery, event_id: str) -> Sorted:
-        """Delivery -> what to store. Raises Unavailable when the rules cannot be read now."""
+    async def sort(self, source: Sorting, delivery: Incoming, event_id: str) -> Sorted:
+        """A delivery -> what to store. Raises Unavailable when the rules cannot be read now."""
         body = None if delivery.unparsed is not None else dump_json(delivery.data)
         own = await self._rulesets.in_force(source)
         try:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from postroom.errors import NotFound
+from postroom.event import Event, EventTodo
 from postroom.ids import Prefix
-from postroom.model import Event, EventTodo, Outcome, Principal, Todo, TodoState, Trace, TraceStep
+from postroom.model import Outcome, Principal, Todo, TodoState, Trace, TraceStep
 from postroom.services.events import EventService
 from postroom.services.todos import TodoService
 from postroom.store.engine import Engine, Reader

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from postroom.errors import Forbidden, Invalid, NotFound, TooLarge
+from postroom.event import Incoming
 from postroom.ids import Prefix, check_id
 from postroom.limits import check_new
-from postroom.model import Delivery, Principal
+from postroom.model import Principal
 from postroom.services.replays import Rereading
 from postroom.services.rules import Decision
 from postroom.services.rulesets import RuleSet, RuleSetService, judge
@@ -23,7 +24,7 @@ MAX_TRIAL_BYTES = 5 * 1024 * 1024
 class Imagining(Rereading, Protocol):
     """The sources that are set up now, which can read what never came."""
 
-    def imagine(self, name: str, headers: Sequence[tuple[str, str]], body: bytes, kind: str | None) -> Delivery:
+    def imagine(self, name: str, headers: Sequence[tuple[str, str]], body: bytes, kind: str | None) -> Incoming:
         """Headers, body and perhaps the kind -> the delivery that they would be, unproved. Raises NotFound."""
         ...
 
@@ -32,7 +33,7 @@ class Imagining(Rereading, Protocol):
 class Trial:
     """What would happen: the delivery as it was read, the decision, and the version of the rules that made it."""
 
-    delivery: Delivery
+    delivery: Incoming
     decision: Decision
     rules_version: int | None
 
@@ -78,7 +79,7 @@ class TrialService:
         return await self._tried(name, delivery, None, rules)
 
     async def _tried(
-        self, name: str, delivery: Delivery, event_id: str | None, rules: Sequence[object] | None
+        self, name: str, delivery: Incoming, event_id: str | None, rules: Sequence[object] | None
     ) -> Trial:
         source = self._rulesets.source(name)
         if rules is None:

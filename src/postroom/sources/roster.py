@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from postroom.errors import Invalid, Misconfigured, NotFound
+from postroom.event import Event, Incoming
 from postroom.ids import Ids, Prefix
-from postroom.model import Delivery, Event
 from postroom.services.rules import Rule
 from postroom.sources.headers import Headers
 from postroom.sources.options import Options
@@ -53,7 +53,7 @@ class Roster:
         """The old sources -> these; what was known of the old ones' secrets is forgotten with them."""
         self._sources, self._matched = sources, {}
 
-    def note(self, delivery: Delivery, now_ms: int) -> None:
+    def note(self, delivery: Incoming, now_ms: int) -> None:
         """Remember which secret proved a delivery."""
         _, _, label = delivery.verification.partition(":")
         if label:
@@ -77,7 +77,7 @@ class Roster:
             message = wrong.message.removeprefix(f'source "{name}": ')
             raise Invalid(message, field=field) from None
 
-    def reread(self, event: Event, body: bytes) -> Delivery:
+    def reread(self, event: Event, body: bytes) -> Incoming:
         """A stored event's own bytes -> the delivery that today's reading makes of them. Raises NotFound.
 
         Nothing is proved again: how it was proved when it came, and under which key, stays.
@@ -96,7 +96,7 @@ class Roster:
             digest=event.digest,
         )
 
-    def imagine(self, name: str, headers: Sequence[tuple[str, str]], body: bytes, kind: str | None) -> Delivery:
+    def imagine(self, name: str, headers: Sequence[tuple[str, str]], body: bytes, kind: str | None) -> Incoming:
         """Headers, body and perhaps the kind -> the delivery that they would be, unproved. Raises NotFound, Invalid.
 
         kind: stands for the provider's own header, and may be a sample's, such as `issues.opened`.

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from postroom.event import Incoming
 from postroom.facts import NO_FACTS, Facts
-from postroom.model import Delivery
 from postroom.services.rules import Rule
 from postroom.sources.body import Parsed, parse
 from postroom.sources.headers import Headers
@@ -83,7 +83,7 @@ class Source:
 
     def receive(
         self, headers: Iterable[tuple[bytes, bytes]], body: bytes, now_ms: int, query: bytes = b""
-    ) -> Delivery | Rejected:
+    ) -> Incoming | Rejected:
         """Raw request -> a delivery, when it proves genuine and fresh. Never raises for anything a sender can send."""
         lines = Headers(headers, query)
         proof = self.verify(lines, body, now_ms)
@@ -108,7 +108,7 @@ class Source:
                 return Rejected(f"several {name} headers that differ")
         return self.sender.scheme.verify(self.secrets, headers, body, now_ms)
 
-    def read(self, headers: Headers, body: bytes, proof: Verified) -> Delivery:
+    def read(self, headers: Headers, body: bytes, proof: Verified) -> Incoming:
         """A proved request -> a delivery, however long ago it was sent; an unreadable body gives one that says why."""
         return self._delivery(headers, body, proof, *self._look(headers, body))
 
@@ -116,11 +116,11 @@ class Source:
         parsed = parse(headers, body, self.sender.form_field, form_rest=self.sender.form_rest)
         return parsed, self.sender.describe(headers, parsed.data)
 
-    def _delivery(self, headers: Headers, body: bytes, proof: Verified, parsed: Parsed, reading: Reading) -> Delivery:
+    def _delivery(self, headers: Headers, body: bytes, proof: Verified, parsed: Parsed, reading: Reading) -> Incoming:
         digest = hashlib.sha256(body).hexdigest()
         unparsed = parsed.unparsed or reading.unparsed
         key, signed = self._keyed(headers, digest, proof, reading)
-        return Delivery(
+        return Incoming(
             source=self.name,
             provider=self.provider,
             delivery_key=key,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from postroom.model import Delivery, Event, EventFilter, EventState, EventTodo
+from postroom.event import Event, EventFilter, EventState, EventTodo, Incoming
 from postroom.store.engine import Row, Tx
 
 
@@ -35,7 +35,7 @@ def _link_of(row: Row) -> EventTodo:
 class EventTable:
     """The statements over events and the todos they led to."""
 
-    async def insert(self, tx: Tx, id_: str, delivery: Delivery, decided: Decided, body_json: str | None) -> Event:
+    async def insert(self, tx: Tx, id_: str, delivery: Incoming, decided: Decided, body_json: str | None) -> Event:
         """Nothing -> an event; a known (source, delivery key) only counts one delivery more, after the first's commit."""
         rows = await tx.rows(
             "event_insert",
@@ -53,7 +53,7 @@ class EventTable:
         return _event_of(rows[0])
 
     async def redecide(
-        self, tx: Tx, id_: str, delivery: Delivery, decided: Decided, body_json: str | None, *, held: bool
+        self, tx: Tx, id_: str, delivery: Incoming, decided: Decided, body_json: str | None, *, held: bool
     ) -> Event | None:
         """An event -> what it is by another reading and decision; None when it is gone or, with `held`, not held."""
         rows = await tx.rows(
@@ -106,7 +106,7 @@ class EventTable:
         return [_link_of(row) for row in await tx.rows("event_ids_of_todo", id=todo_id)]
 
 
-def _reading(delivery: Delivery, decided: Decided, body_json: str | None) -> dict[str, object]:
+def _reading(delivery: Incoming, decided: Decided, body_json: str | None) -> dict[str, object]:
     return {
         "kind": delivery.kind,
         "action": delivery.action,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -13,7 +14,7 @@ from postroom.doors.http.api import Api
 from postroom.doors.http.auth import Gate, values
 from postroom.doors.http.body import LARGE, parse_body, parse_query, read_body
 from postroom.doors.http.errors import Gone, error_answer, fault_answer
-from postroom.doors.http.openapi import KEY_HEADER
+from postroom.doors.http.openapi import KEY_HEADER, KEY_PATTERN
 from postroom.doors.http.route import Call, Route, Router, Who
 from postroom.doors.http.routes import route_table
 from postroom.errors import Forbidden, Invalid, NotFound, PostroomError, Unavailable
@@ -23,6 +24,7 @@ NOBODY = Principal("nobody", queues=())
 """Who asks where nobody needs to be known."""
 
 _KEY = KEY_HEADER.lower().encode()
+_KEY_SHAPE = re.compile(KEY_PATTERN)
 
 log = logging.getLogger("postroom.http")
 
@@ -114,6 +116,6 @@ def _request_key(scope: Scope) -> str | None:
     given = values(scope, _KEY)
     if not given:
         return None
-    if len(given) > 1 or not 1 <= len(given[0]) <= 256 or not (given[0].isascii() and given[0].isprintable()):
-        raise Invalid(f"{KEY_HEADER} is expected once, as 1 to 256 printable ASCII characters", field=KEY_HEADER)
+    if len(given) > 1 or not _KEY_SHAPE.fullmatch(given[0]):
+        raise Invalid(f"{KEY_HEADER} is expected once, as 1 to 256 visible ASCII characters", field=KEY_HEADER)
     return given[0]

@@ -10,7 +10,7 @@ from postroom.doors.http.answers import BYTES, Answer, json_answer
 from postroom.doors.http.fields import Asked, Cursor, Limit, told
 from postroom.doors.http.route import Call, Route
 from postroom.doors.http.schemas import TEXT, many, maybe, named, record
-from postroom.model import EventState
+from postroom.event import EventState
 from postroom.wire import event_view, read_time
 
 NOUN = "events"

@@ -16,6 +16,7 @@ from postroom.doors.http.route import Call, Route, Schema, Who
 from postroom.doors.http.schemas import COMPONENTS, named
 
 KEY_HEADER = "Idempotency-Key"
+KEY_PATTERN = r"^[!-~]{1,256}$"
 
 _JSON = "application/json"
 # An id of another shape names nothing, which is no fault in the asking; a queue is what it is called.
@@ -107,7 +108,7 @@ def _operation(route: Route) -> dict[str, Any]:
                 "name": KEY_HEADER,
                 "in": "header",
                 "description": "The same request under the same key again gives the same answer, for 24 h.",
-                "schema": {"type": "string", "pattern": r"^[!-~]{1,256}$"},
+                "schema": {"type": "string", "pattern": KEY_PATTERN},
             }
         )
     if parameters:

@@ -10,7 +10,7 @@ from postroom.doors.http.fields import Asked, Cursor, Nothing, told
 from postroom.doors.http.route import Call, Route, Who
 from postroom.doors.http.schemas import FLAG, TEXT, many, maybe, named, record
 from postroom.errors import Invalid, PostroomError
-from postroom.model import EventFilter
+from postroom.event import EventFilter
 from postroom.services.replays import MAX_REPLAYS, Replayed
 from postroom.wire import event_view, read_time
 

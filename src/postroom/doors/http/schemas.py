@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import fields
 
 from postroom.doors.http.route import Schema
-from postroom.model import EventState, Outcome, Reason, Role, TodoState
+from postroom.event import EventState
+from postroom.model import Outcome, Reason, Role, TodoState
 from postroom.services.rules import Match
 
 TEXT: Schema = {"type": "string"}
