@@ -20,6 +20,8 @@ class Prefix(StrEnum):
     TODO = "td_"
     LEASE = "ls_"
     TOKEN = "tk_"
+    DELIVERY = "dl_"
+    ENDPOINT = "ep_"
 
 
 class Ids(Protocol):
@@ -27,6 +29,10 @@ class Ids(Protocol):
 
     def new(self, prefix: Prefix) -> str:
         """A fresh id with this prefix."""
+        ...
+
+    def message(self, at_ms: int) -> str:
+        """A fresh message id of this moment (P2)."""
         ...
 
 
@@ -37,8 +43,24 @@ class RandomIds:
         """A fresh id with this prefix."""
         return f"{prefix.value}{uuid_utils.uuid7()}"
 
+    def message(self, at_ms: int) -> str:
+        """A fresh message id of this moment (P2)."""
+        return message_id(at_ms, secrets.token_hex(4))
 
-_SHAPE = re.compile(r"(ev|td|ls|tk)_[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+def message_id(at_ms: int, tail: str) -> str:
+    """`msg_`, the moment in base 36, and eight characters that tell it from others of the same millisecond (P2)."""
+    text = ""
+    while at_ms:
+        at_ms, digit = divmod(at_ms, 36)
+        text = _DIGITS[digit] + text
+    return f"msg_{text or '0'}_{tail}"
+
+
+_SHAPE = re.compile(r"(ev|td|ls|tk|dl|ep)_[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
 def check_id(value: str, prefix: Prefix, noun: str) -> str:

@@ -249,12 +249,16 @@ class QueueStatus:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who is asking: a name, a role, and the queues it may use (names or globs; `*` is all)."""
+    """Who is asking: a name, a role, and the queues it may use (names or globs; `*` is all).
+
+    speaks_as: the names it may send as and whose inboxes it may read, besides its own (RULINGS 36).
+    """
 
     name: str
     role: Role = Role.AGENT
     queues: tuple[str, ...] = ("*",)
     token_id: str | None = None
+    speaks_as: tuple[str, ...] = ()
 
     @property
     def admin(self) -> bool:
@@ -264,6 +268,12 @@ class Principal:
     def may_use(self, queue: str) -> bool:
         """Whether one of its queue globs covers this queue."""
         return "*" in self.queues or any(glob == queue or fnmatchcase(queue, glob) for glob in self.queues)
+
+    def may_speak_as(self, name: str) -> bool:
+        """Whether it may send under this name and read its inbox: its own, those its token lists, any for an admin."""
+        return (
+            self.admin or name == self.name or any(glob == name or fnmatchcase(name, glob) for glob in self.speaks_as)
+        )
 
     def owner(self, worker: str | None) -> str:
         """The owner a claim carries: the name, or name/worker."""
@@ -284,6 +294,7 @@ class Token:
     queues: tuple[str, ...]
     created_at: int
     revoked_at: int | None = None
+    speaks_as: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import apsw
 import psycopg
 
 from postroom.daemon import Office, compose
-from postroom.ids import Prefix
+from postroom.ids import Prefix, message_id
 from postroom.store.postgres import PostgresEngine
 from postroom.store.sqlite import SqliteEngine
 from tests.offices import NoJitter
@@ -38,6 +38,9 @@ class CountedIds:
 
     def new(self, prefix: Prefix) -> str:
         return f"{prefix.value}00000000-0000-7000-8000-{next(self._numbers):012x}"
+
+    def message(self, at_ms: int) -> str:
+        return message_id(at_ms, f"{next(self._numbers):08x}")
 
 
 class Ground(Protocol):
