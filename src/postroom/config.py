@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from postroom.config_post import PostSettings, read_post
 from postroom.errors import Invalid, Misconfigured
 from postroom.limits import check_settings
 from postroom.model import QueueSettings
@@ -17,8 +18,7 @@ from postroom.model import QueueSettings
 DEFAULT_PORT = 7373
 
 _TOP = {"data", "database", "host", "port", "socket", "hooks_port", "open"}
-_TABLES = {"http", "source", "queue"}
-_LATER = {"opencode", "gita"}
+_TABLES = {"http", "source", "queue", "opencode", "gita", "post"}
 _QUEUE = {
     "lease_s": "lease_ms",
     "max_attempts": "max_attempts",
@@ -48,6 +48,7 @@ class Settings:
     http_hosts: tuple[str, ...] = ()
     sources: tuple[Mapping[str, Any], ...] = ()
     queues: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    post: PostSettings = field(default_factory=PostSettings)
     file: Path | None = None
     origins: Mapping[str, str] = field(default_factory=dict)
 
@@ -75,6 +76,8 @@ class Settings:
                 f"{key}={'[set]' if key == 'secrets' else value}" for key, value in source.items() if key != "name"
             )
             shown.append((name, said, str(self.file)))
+        for n, place in enumerate(self.post.opencode):
+            shown.append((f"opencode[{n}]", place.url + (" with a password" if place.password else ""), str(self.file)))
         for name, changes in self.queues.items():
             said = ", ".join(f"{key}={value}" for key, value in changes.items())
             shown.append((f"queue.{name}", said, str(self.file)))
@@ -114,8 +117,6 @@ def load_settings(
         return Misconfigured(f"{_place(file, text, key)}: {key}: expected {expected}", field=key)
 
     for key in table:
-        if key in _LATER:
-            continue
         if key not in _TOP | _TABLES:
             raise wrong(key, f"one of {', '.join(sorted(_TOP | _TABLES))}")
 
@@ -170,6 +171,7 @@ def load_settings(
         http_hosts=_hosts(table, wrong),
         sources=_sources(table, wrong),
         queues=_queues(table, wrong),
+        post=read_post(table, env, wrong),
         file=file,
         origins=origins,
     )

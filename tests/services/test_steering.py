@@ -85,9 +85,10 @@ async def test_retries_and_creations_of_one_key_at_once_leave_one_live_todo(benc
     for number in range(6):
         dead = [await _dead(bench, idempotency_key=f"k{number}") for _ in range(2)]
         calls: list[Coroutine[Any, Any, object]]
-        calls = [bench.office.todos.retry(ADMIN, todo.id) for todo in dead]
-        calls *= 2
-        calls += [bench.office.todos.create(ADMIN, NewTodo("inbox", "new", idempotency_key=f"k{number}"))] * 1
+        calls = [bench.office.todos.retry(ADMIN, todo.id) for _ in range(2) for todo in dead]
+        calls += [
+            bench.office.todos.create(ADMIN, NewTodo("inbox", "new", idempotency_key=f"k{number}")) for _ in range(2)
+        ]
         answers = await gather(*calls)
         refused = [answer for answer in answers if isinstance(answer, Exception)]
         assert all(isinstance(error, Conflict) for error in refused), refused
