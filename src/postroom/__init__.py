@@ -8,11 +8,14 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from postroom.client import Client
+    from postroom.coordination import CoordinationEngineAdapter, WakeHistory, WakeReceipt, WakeRequest
     from postroom.daemon import connect
     from postroom.desk import Desk
     from postroom.errors import (
+        Ambiguous,
         Conflict,
         Forbidden,
+        Incompatible,
         Invalid,
         Misconfigured,
         NotFound,
@@ -26,10 +29,13 @@ if TYPE_CHECKING:
     from postroom.worker import Worker
 
 __all__ = [
+    "Ambiguous",
     "Client",
     "Conflict",
+    "CoordinationEngineAdapter",
     "Desk",
     "Forbidden",
+    "Incompatible",
     "Invalid",
     "Misconfigured",
     "NewTodo",
@@ -41,16 +47,23 @@ __all__ = [
     "TooLarge",
     "Unauthenticated",
     "Unavailable",
+    "WakeHistory",
+    "WakeReceipt",
+    "WakeRequest",
     "Worker",
     "connect",
 ]
 
 _HOMES = {
     "Client": "client",
+    "CoordinationEngineAdapter": "coordination",
     "Desk": "desk",
     "NewTodo": "model",
     "Todo": "model",
     "TodoState": "model",
+    "WakeHistory": "coordination",
+    "WakeReceipt": "coordination",
+    "WakeRequest": "coordination",
     "Worker": "worker",
     "connect": "daemon",
 }

@@ -62,6 +62,20 @@ class Conflict(PostroomError):
     hint = "Somebody else was first, or the lease is over: read the state, and claim again if it is yours to do."
 
 
+class Ambiguous(Conflict):
+    """Several endpoints fit, and none is ever picked; the details name them (T12)."""
+
+    code = "ambiguous_endpoint"
+    hint = "Name one of the endpoints."
+
+
+class Incompatible(PostroomError):
+    """The two sides speak different versions of a protocol, or one lacks what the other needs (T6, T7)."""
+
+    code = "unsupported_protocol"
+    hint = "Bring the older side up to date."
+
+
 class TooLarge(PostroomError):
     """The input is over a stated size."""
 
@@ -98,6 +112,8 @@ _CODES: Mapping[str, type[PostroomError]] = {
         Forbidden,
         NotFound,
         Conflict,
+        Ambiguous,
+        Incompatible,
         TooLarge,
         RateLimited,
         Unavailable,

@@ -8,8 +8,10 @@ from types import MappingProxyType
 
 from postroom.doors.http.answers import Answer, Header, json_answer
 from postroom.errors import (
+    Ambiguous,
     Conflict,
     Forbidden,
+    Incompatible,
     Invalid,
     Misconfigured,
     NotFound,
@@ -29,6 +31,8 @@ STATUS: Mapping[type[PostroomError], int] = MappingProxyType(
         Forbidden: HTTPStatus.FORBIDDEN,
         NotFound: HTTPStatus.NOT_FOUND,
         Conflict: HTTPStatus.CONFLICT,
+        Ambiguous: HTTPStatus.CONFLICT,
+        Incompatible: HTTPStatus.BAD_REQUEST,
         TooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
         RateLimited: HTTPStatus.TOO_MANY_REQUESTS,
         Unavailable: HTTPStatus.SERVICE_UNAVAILABLE,
