@@ -11,6 +11,7 @@ ARGS ?=
 BIN := .venv/bin
 READY := .venv/.ready
 PAYLOADS := tests/payloads/node_modules/.ready
+VENDORS := .cache/vendors/.ready
 PINS := requirements/test.txt requirements/check.txt
 
 # Without a home to write to, the tools keep what they fetch here.
@@ -19,7 +20,7 @@ export UV_CACHE_DIR := $(CURDIR)/.cache/uv
 export npm_config_cache := $(CURDIR)/.cache/npm
 endif
 
-.PHONY: help setup demo test check lint format bench requirements clean
+.PHONY: help setup demo test check lint format fuzz vendors bench requirements clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -45,6 +46,12 @@ format: $(READY) ## Format the code and mend what can be mended by itself
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
+fuzz: $(READY) ## Fuzz the hooks' door for a minute on each engine (ARGS="--seconds 600" for longer)
+	@$(BIN)/python -m tests.fuzz $(ARGS)
+
+vendors: $(READY) $(VENDORS) ## Hold the signatures against the vendors' own libraries, the heavy ones too
+	@PYTHONPATH=.cache/vendors $(BIN)/python -m tests.vendors $(ARGS)
+
 bench: $(READY) ## Measure against the raw drivers, and print the ratios
 	@$(BIN)/python -m bench $(ARGS)
 
@@ -56,6 +63,7 @@ requirements: $(READY) ## Pin the dependencies of pyproject.toml anew (ARGS=--up
 	$(COMPILE) pyproject.toml -o requirements/runtime.txt; \
 	$(COMPILE) pyproject.toml --group test -c requirements/runtime.txt -o requirements/test.txt; \
 	$(COMPILE) --group check -c requirements/test.txt -o requirements/check.txt; \
+	$(COMPILE) --group vendors -c requirements/test.txt -o requirements/vendors.txt; \
 	$(COMPILE) --group uv -o requirements/uv.txt
 
 clean: ## Remove what was made here, .venv included
@@ -84,6 +92,12 @@ $(READY): pyproject.toml $(PINS) requirements/uv.txt
 	echo "Setting up .venv from the pinned requirements"; \
 	"$$uv" pip sync --compile-bytecode --quiet --python "$(BIN)/python" --require-hashes $$pins; \
 	"$$uv" pip install --quiet --python "$(BIN)/python" --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# They stay out of .venv, which every checkout pays for: Stripe's library alone is 1,600 files.
+$(VENDORS): requirements/vendors.txt | $(READY)
+	@uv="$$(command -v uv || echo $(BIN)/uv)"; rm -rf .cache/vendors; \
+	"$$uv" pip install --quiet --python "$(BIN)/python" --target .cache/vendors --no-deps --require-hashes -r $<
 	@touch $@
 
 # The webhook payloads that the tests post are real ones, which their publisher gives as an npm package.

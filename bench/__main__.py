@@ -7,7 +7,7 @@ import asyncio
 import platform
 import sys
 
-from bench import backlog, latency, process, throughput
+from bench import backlog, intake, latency, memory, process, throughput
 from bench.places import postgres_place, sqlite_place
 from bench.table import Table
 
@@ -21,13 +21,17 @@ async def _measure(chosen: list[str], engines: list[str], scale: float, table: T
                 await backlog.run(place, table, scale)
             if "latency" in chosen:
                 await latency.run(place, table, scale)
+            if "intake" in chosen:
+                await intake.run(place, table, scale)
+            if "memory" in chosen:
+                await memory.run(place, table, scale)
     if "process" in chosen:
         await process.run(table, scale)
 
 
 def main() -> int:
     """Measure and print: 0 when every bound was kept."""
-    parts = ["throughput", "backlog", "latency", "process"]
+    parts = ["throughput", "backlog", "latency", "intake", "memory", "process"]
     options = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     options.add_argument("parts", nargs="*", default=parts, help=f"of {', '.join(parts)}; all by default")
     options.add_argument("--engine", action="append", choices=["sqlite", "postgres"], help="both by default")

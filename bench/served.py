@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,10 +34,21 @@ class Served:
 
     def resident_mib(self) -> float:
         """Its resident memory in MiB."""
+        return self._status_mib("VmRSS:")
+
+    def peak_mib(self) -> float:
+        """The most resident memory in MiB since the peak was forgotten."""
+        return self._status_mib("VmHWM:")
+
+    def forget_peak(self) -> None:
+        """Let the peak be what is resident now."""
+        Path(f"/proc/{self.pid}/clear_refs").write_text("5")
+
+    def _status_mib(self, name: str) -> float:
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
-            if line.startswith("VmRSS:"):
+            if line.startswith(name):
                 return int(line.split()[1]) / 1024
-        raise RuntimeError("no VmRSS")
+        raise RuntimeError(f"no {name} of process {self.pid}")
 
     def cpu_seconds(self) -> float:
         """The processor time it has used."""
@@ -46,12 +57,14 @@ class Served:
 
 
 @contextlib.contextmanager
-def served(settings: str = "", database: str | None = None) -> Iterator[Served]:
-    """Start a daemon with these settings (TOML), and stop it in the end."""
+def served(
+    settings: str = "", database: str | None = None, program: Sequence[str] = ("postroom", "serve")
+) -> Iterator[Served]:
+    """Start a daemon with these settings (TOML), and stop it in the end; `program` is a module that serves like one."""
     folder = Path(tempfile.mkdtemp(prefix="postroom-bench-"))
     (folder / "postroom.toml").write_text(settings)
     environ = {key: value for key, value in os.environ.items() if not key.startswith("POSTROOM_")}
-    command = [sys.executable, "-m", "postroom", "serve", "--data", str(folder), "--port", "0"]
+    command = [sys.executable, "-m", *program, "--data", str(folder), "--port", "0"]
     if database is not None:
         command += ["--database", database]
     started = time.perf_counter()

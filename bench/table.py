@@ -25,6 +25,10 @@ class Table:
         """A ratio that should be at least its bound."""
         self._row(name, value >= bound, f"{words:<44} ratio {value:5.2f}   (≥ {bound:g})")
 
+    def not_less(self, name: str, value: float, bound: float, unit: str) -> None:
+        """A figure that should be at least its bound."""
+        self._row(name, value >= bound, f"{value:10,.0f} {unit}   (≥ {bound:,g} {unit})")
+
     def at_most(self, name: str, value: float, bound: float, unit: str) -> None:
         """A figure that should be at most its bound."""
         self._row(name, value <= bound, f"{value:10.2f} {unit}   (≤ {bound:g} {unit})")

@@ -16,6 +16,7 @@ from postroom.text import (
     check_json,
     check_text,
     clean,
+    clean_escapes,
     clean_json,
     cut,
     dump_json,
@@ -310,3 +311,29 @@ def test_a_result_that_is_too_large_says_so_and_shows_its_beginning() -> None:
 @pytest.mark.parametrize("value", [{"a": object}, {("x", 1): 2}, [b"raw"], {1, 2}, "\ud800\x00", math.nan])
 def test_a_result_of_any_python_value_is_stored_somehow(value: object) -> None:
     check_json(json.loads(result_json(value, MIB)), "result")
+
+
+@given(wild_json)
+def test_escapes_are_cleaned_in_the_text_as_in_the_value(value: object) -> None:
+    def cleaned(item: object) -> object:
+        match item:
+            case str():
+                return clean(item)
+            case dict():
+                return {clean(key): cleaned(inner) for key, inner in item.items()}
+            case list():
+                return [cleaned(inner) for inner in item]
+        return item
+
+    text = json.dumps(value)
+    assert json.dumps(json.loads(clean_escapes(text))) == json.dumps(cleaned(json.loads(text)))
+
+
+@given(st.lists(st.sampled_from(['"[', "\\\\", '\\"', "[", "{", '"', "]]", "a"]), max_size=60), st.integers(1, 9))
+def test_depth_does_not_hang_on_where_a_text_is_parted(pieces: list[str], part: int) -> None:
+    string = json.dumps("".join(pieces))
+    for levels, deep in ((MAX_DEPTH - 1, False), (MAX_DEPTH, True)):
+        raw = f"{'[' * levels}[{string},{string}]{']' * levels}".encode()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("postroom.text._PART_BYTES", part)
+            assert too_deep(raw) is deep

@@ -6,9 +6,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from postroom.facts import NO_FACTS, Facts
+
+AS_IT_CAME: Final = ""
+"""Stands for a cleaned body that is no other than the one that came: such a body is kept once."""
 
 
 class EventState(StrEnum):
@@ -94,8 +97,9 @@ class EventTodo:
 class Incoming:
     """What a source made of one verified delivery, before it is stored: the door's gift to intake.
 
-    answer: the text that the sender wants to read in a 200, where it wants one. signed_key: the key is part of what was
-    signed, so that nobody but the sender can give the same body another one.
+    body_json: the body's value, cleaned, as JSON text; AS_IT_CAME where the body is that text itself, None where it is
+    unparsed. answer: the text that the sender wants to read in a 200, where it wants one. signed_key: the key is part of
+    what was signed, so that nobody but the sender can give the same body another one.
     """
 
     source: str
@@ -107,13 +111,20 @@ class Incoming:
     verification: str
     body: bytes
     headers: Sequence[tuple[str, str]]
-    data: Any
+    body_json: str | None
     digest: str
     unparsed: str | None = None
     ignored: str | None = None
     facts: Facts = NO_FACTS
     answer: str | None = None
     signed_key: bool = False
+
+    @property
+    def data(self) -> Any:
+        """The body's value, parsed anew; None where it is unparsed."""
+        if self.body_json is None:
+            return None
+        return json.loads(self.body if self.body_json == AS_IT_CAME else self.body_json)
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ def read_sources(settings: Settings) -> Sources:
     folder = settings.file.parent if settings.file is not None else settings.data
     tables = settings.sources
     try:
-        return build_sources(tables, os.environ, folder)
+        return build_sources(tables, os.environ, folder, exposed=settings.hooks_port is not None)
     except Misconfigured as error:
         key = (error.field or "source").rsplit(".", 1)[-1]
         place = place_of(settings, f"source[{_first_wrong(tables, settings)}].{key}")
@@ -73,7 +73,7 @@ def _first_wrong(tables: Sequence[Mapping[str, Any]], settings: Settings) -> int
     folder = settings.file.parent if settings.file is not None else settings.data
     for index in range(len(tables)):
         try:
-            build_sources(tables[: index + 1], os.environ, folder)
+            build_sources(tables[: index + 1], os.environ, folder, exposed=settings.hooks_port is not None)
         except Misconfigured:
             return index
     return 0

@@ -5,16 +5,22 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterator
+from functools import lru_cache
 from typing import NoReturn
 
 from postroom.errors import Invalid, TooLarge
 
 MAX_DEPTH = 64
 MAX_INTEGER_DIGITS = 400
+_PART_BYTES = 64 * 1024
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
-# Possessive, and an unclosed string runs to the end: otherwise a body of quotes costs the square of its length.
-_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+# Backslashes in pairs are no escape of what follows; two surrogates that belong together are one good character.
+_ESCAPED = re.compile(
+    r"(?<!\\)((?:\\\\)*+)"
+    r"(?:(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u(?:0000|[dD][89a-fA-F][0-9a-fA-F]{2}))"
+)
 _NO_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 _DOUBTFUL = re.compile("[\ud800-\udfff]|[0-9]{400}")
 _ENCODE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
@@ -30,6 +36,8 @@ def clean(value: str) -> str:
 
 def cut(value: str, limit_bytes: int) -> str:
     """The cleaned text, cut at a character to at most `limit_bytes` of UTF-8 and marked when it was."""
+    if len(value) <= limit_bytes and value.isascii() and "\x00" not in value:
+        return value
     raw = clean(value).encode()
     if len(raw) <= limit_bytes:
         return raw.decode()
@@ -41,6 +49,11 @@ def printable(value: str) -> str:
     if value.isprintable():
         return value
     return _CONTROL.sub("�", clean(value).replace("\n", " ").replace("\t", " "))
+
+
+def clean_escapes(json_text: str) -> str:
+    """A JSON text whose escapes of NUL and of lone surrogates are those of U+FFFD: its value is clean."""
+    return _ESCAPED.sub(lambda found: found.group() if found.group(2) else found.group(1) + "\\ufffd", json_text)
 
 
 def check_text(value: str, field: str) -> str:
@@ -57,25 +70,53 @@ def too_deep(raw: bytes) -> bool:
     if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
         return False
     depth = 0
-    for byte in _STRING.sub(b"", raw).translate(None, _NO_BRACKETS):
-        if byte in b"[{":
-            depth += 1
-            if depth > MAX_DEPTH:
-                return True
-        else:
-            depth -= 1
+    for brackets in _brackets(raw):
+        for byte in brackets:
+            if byte in b"[{":
+                depth += 1
+                if depth > MAX_DEPTH:
+                    return True
+            else:
+                depth -= 1
     return False
+
+
+def _brackets(raw: bytes) -> Iterator[bytes]:
+    """The brackets of a JSON text that stand outside its strings, part by part."""
+    at = in_string = 0
+    while at < len(raw):
+        end = at + _PART_BYTES
+        if raw[end - 1 : end] == b"\\":
+            # What is escaped goes with its backslash.
+            end = len(raw) - len(raw[end:].lstrip(b"\\")) + 1
+        part = raw[at:end]
+        if b"\\" in part:
+            part = part.replace(b"\\\\", b"").replace(b'\\"', b"")
+        # In what is left every quotation mark begins or ends a string.
+        pieces = part.split(b'"')
+        yield b"".join(pieces[in_string::2]).translate(None, _NO_BRACKETS)
+        in_string = (in_string + len(pieces) - 1) % 2
+        at = end
 
 
 def parse_json(raw: bytes | str, field: str = "body") -> object:
     """The value of a strict JSON text: UTF-8, no duplicate keys, no NaN, depth 64 at most. Raises Invalid."""
     try:
         data = raw.encode() if isinstance(raw, str) else raw
+        if too_deep(data):
+            raise Invalid(f"{field} nests deeper than {MAX_DEPTH} levels", field=field)
         text = data.decode("utf-8")
     except UnicodeError:
         raise Invalid(f"{field} is not UTF-8 text", field=field) from None
-    if too_deep(data):
-        raise Invalid(f"{field} nests deeper than {MAX_DEPTH} levels", field=field)
+    try:
+        return _decoder(field).decode(text)
+    except (ValueError, RecursionError) as error:
+        raise Invalid(f"{field} is not valid JSON: {error}", field=field) from None
+
+
+@lru_cache(maxsize=64)
+def _decoder(field: str) -> json.JSONDecoder:
+    """The strict decoder of a field, which names it in what it refuses."""
 
     def no_constant(name: str) -> NoReturn:
         raise Invalid(f"{field} holds {name}; expected finite numbers", field=field)
@@ -101,12 +142,7 @@ def parse_json(raw: bytes | str, field: str = "body") -> object:
             raise Invalid(f"{field} holds {digits[:32]}, which is no finite number", field=field)
         return value
 
-    try:
-        return json.loads(
-            text, parse_constant=no_constant, object_pairs_hook=pairs, parse_int=integer, parse_float=number
-        )
-    except (ValueError, RecursionError) as error:
-        raise Invalid(f"{field} is not valid JSON: {error}", field=field) from None
+    return json.JSONDecoder(parse_constant=no_constant, object_pairs_hook=pairs, parse_int=integer, parse_float=number)
 
 
 def check_json(value: object, field: str) -> None:

@@ -71,6 +71,8 @@ def sources(data: Path, *names: str) -> dict[str, Any]:
             "rules": 0,
             "ignore_authors": [],
             "insecure": False,
+            "local": name == "home",
+            "max_bytes": 5 * 1024 * 1024,
             "secrets": [f"{name}:1"],
             "matched": {"secret": f"{name}:1", "at": "2026-01-31T12:00:00.000Z"},
             "samples": ["push"],
@@ -89,11 +91,17 @@ def mode(path: Path) -> int:
 
 
 def test_source_list(daemon: FakeDaemon, data: Path, capsys: Output) -> None:
-    daemon.answer("GET", "/v1/sources", sources(data, "github"))
+    daemon.answer("GET", "/v1/sources", sources(data, "github", "home"))
     assert leave("source", "list") == 0
     taken = capsys.readouterr()
-    row = taken.out.splitlines()[1]
-    assert row.split()[:5] == ["github", "github", "inbox", "http://127.0.0.1:7373/hooks/github", "github:1"]
+    head, row, other = taken.out.splitlines()
+    assert head.split() == ["NAME", "PROVIDER", "QUEUE", "ADDRESS", "UP", "TO", "SECRETS", "LATEST", "PROOF"]
+    address = "http://127.0.0.1:7373/hooks/github"
+    assert row.split()[:7] == ["github", "github", "inbox", address, "5", "MiB", "github:1"]
+    assert "home:1; this machine alone" in other
+    daemon.answer("GET", "/v1/sources", sources(data))
+    assert leave("source", "list") == 0
+    assert "postroom source add" in capsys.readouterr().err
     assert taken.err == "warning: short\n"
 
 
@@ -158,6 +166,7 @@ def test_source_add_takes_a_secret_from_elsewhere(
     taken = capsys.readouterr()
     assert "8f742231" not in taken.out + taken.err
     assert "secret is shown" not in taken.err
+    assert taken.err.count("on this machine alone") == 1
     assert sorted(one.name for one in (data / "secrets").iterdir()) == ["c"]
 
 
@@ -212,6 +221,16 @@ def test_without_a_daemon_the_file_waits_for_it(data: Path, capsys: Output) -> N
     assert "no daemon runs here" in taken.err
     assert "address   /hooks/x\n" in taken.out
     assert tomllib.loads((data / "postroom.toml").read_text())["source"][0]["name"] == "x"
+
+
+def test_a_secret_in_the_address_is_told_where_it_goes(daemon: FakeDaemon, capsys: Output) -> None:
+    words = ("--provider", "generic", "--queue", "q", "--set", "query_token=key")
+    assert leave("source", "add", "a", *words) == 0
+    said = capsys.readouterr().err
+    assert "?key=SECRET" in said
+    assert "public = true" in said
+    assert leave("source", "add", "b", *words, "--set", "public=true") == 0
+    assert "public = true" not in capsys.readouterr().err
 
 
 def test_another_settings_file_is_told(daemon: FakeDaemon, data: Path, tmp_path: Path, capsys: Output) -> None:
@@ -377,6 +396,10 @@ def test_rules_test(daemon: FakeDaemon, tmp_path: Path, capsys: Output) -> None:
     file.write_text('{"a": 1}')
     assert leave("rules", "test", "github", str(file), "--kind", "issues", "--header", "X-A: b: c") == 0
     assert daemon.last.body == {"body": '{"a": 1}', "kind": "issues", "headers": {"X-A": "b: c"}}
+    # A body alone does not tell its kind.
+    trial["kind"] = "unknown"
+    assert leave("rules", "test", "github", str(file)) == 0
+    assert "--kind" in capsys.readouterr().err
     for words in ((EVENT, "--kind", "x"), ("/nowhere",), (str(file), "--header", "none")):
         assert leave("rules", "test", "github", *words) == 2
 

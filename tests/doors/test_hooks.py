@@ -13,9 +13,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from postroom.doors.hooks import MAX_BODY
 from postroom.doors.http import body as bodies
 from postroom.errors import Unavailable
+from postroom.sources.source import MAX_BYTES
 from tests.doors.http_rig import CI_TOKEN, GITHUB_SECRET, Rig, Wire, ask, get, pieces, post, refusal
 
 PAYLOADS = Path(__file__).parent.parent / "payloads" / "github"
@@ -123,11 +123,11 @@ async def test_a_body_over_the_cap_is_refused_while_it_arrives(rig: Rig) -> None
         wire.body(b"x" * 65536, more=True)
     await wire.run()
     assert wire.status == 413
-    assert wire.asked <= MAX_BODY // 65536 + 1
-    told = Wire(rig.app, "POST", "/hooks/github", {"content-length": str(MAX_BODY + 1)})
+    assert wire.asked <= MAX_BYTES // 65536 + 1
+    told = Wire(rig.app, "POST", "/hooks/github", {"content-length": str(MAX_BYTES + 1)})
     await told.run()
     assert (told.status, told.asked) == (413, 0)
-    body = json.dumps({"title": "x" * (MAX_BODY - 50)}).encode()
+    body = json.dumps({"title": "x" * (MAX_BYTES - 50)}).encode()
     await post(rig, None, "/hooks/github", body, 202, **signed(body))
 
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import uvicorn
 
-from postroom.doors.hooks import MAX_BODY
 from postroom.doors.http import body as bodies
 from postroom.doors.http import inflate as inflating
 from postroom.errors import TooLarge
+from postroom.sources.source import MAX_BYTES
 from tests.doors.http_rig import CI_TOKEN, Rig, ask, get, post, refusal, until
 from tests.doors.test_hooks import events, signed
 
@@ -57,13 +57,13 @@ async def test_gzip_of_several_members_is_one_body(rig: Rig) -> None:
 
 
 async def test_a_bomb_is_refused_before_it_is_inflated(rig: Rig) -> None:
-    bomb = gzip.compress(b"\0" * (64 * MAX_BODY))
-    assert len(bomb) < MAX_BODY
+    bomb = gzip.compress(b"\0" * (64 * MAX_BYTES))
+    assert len(bomb) < MAX_BYTES
     refusal(await ask(rig, None, "POST", "/hooks/github", bomb, **signed(bomb), **GZIP), 413, "too_large")
     many = gzip.compress(b" " * 1024 * 1024) * 100
     refusal(await ask(rig, None, "POST", "/hooks/github", many, **signed(many), **GZIP), 413, "too_large")
     assert await events(rig) == []
-    just = json.dumps({"title": "x" * (MAX_BODY - 50)}).encode()
+    just = json.dumps({"title": "x" * (MAX_BYTES - 50)}).encode()
     await post(rig, None, "/hooks/github", gzip.compress(just), 202, **signed(just), **GZIP)
 
 
@@ -216,6 +216,29 @@ async def test_a_slow_body_is_given_up_and_its_connection_closed(
     assert await events(rig) == []
 
 
+async def test_a_body_that_trickles_is_given_up_all_the_same(
+    rig: Rig, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bodies, "READ_SECONDS", 0.2)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(head(10**6))
+
+    async def trickle() -> None:
+        while True:
+            writer.write(b" ")
+            await writer.drain()
+            await asyncio.sleep(0.01)
+
+    trickling = asyncio.create_task(trickle())
+    async with asyncio.timeout(20):
+        answer = await reader.readuntil(b"\r\n")
+    trickling.cancel()
+    await asyncio.gather(trickling, return_exceptions=True)
+    writer.close()
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert await events(rig) == []
+
+
 async def test_a_body_cut_off_in_the_middle_is_nothing(rig: Rig, port: int) -> None:
     await exchange(port, head(len(BODY)), BODY[:-1], close=True)
     assert (await exchange(port, head(len(BODY)), BODY)).startswith(b"HTTP/1.1 202 ")
@@ -233,7 +256,7 @@ async def test_a_lie_about_the_length_is_never_half_stored(
     assert (await exchange(port, head(len(BODY) + 1), BODY)).startswith(b"HTTP/1.1 408 ")
     for length in ("-1", "1e3", f"{len(BODY)}, {len(BODY) + 1}"):
         assert (await exchange(port, head(length), BODY)).startswith(b"HTTP/1.1 400 ")
-    assert (await exchange(port, head(MAX_BODY + 1))).startswith(b"HTTP/1.1 413 ")
+    assert (await exchange(port, head(MAX_BYTES + 1))).startswith(b"HTTP/1.1 413 ")
     assert await events(rig) == []
 
 

@@ -14,7 +14,10 @@ from postroom.doors.hooks import HooksDoor
 from postroom.event import Event, Incoming, Received
 from postroom.sources.roster import Roster
 from postroom.sources.samples import sample
-from postroom.sources.settings import build_sources
+from postroom.sources.settings import Sources, build_sources
+from postroom.sources.table import SENDERS
+from tests.doors.http_rig import Wire
+from tests.sources.signing import Pairs, sent, source_of
 
 NOW = 1_700_000_000_000
 SECRET = "It's a Secret to Everybody"
@@ -35,7 +38,7 @@ class Keeping:
 
 def door(intake: Keeping, **more: Any) -> tuple[HooksDoor, Any]:
     table = {"name": "s", "secrets": [SECRET], "queue": "inbox", **more}
-    sources = build_sources([table], {}, Path())
+    sources = build_sources([{key: value for key, value in table.items() if value is not None}], {}, Path())
     return HooksDoor(Roster(sources), intake, lambda: None, lambda: NOW), sources.by_name["s"]
 
 
@@ -76,3 +79,31 @@ async def test_a_token_in_the_address_is_neither_kept_nor_logged(caplog: pytest.
     for shown in (SECRET, quote(SECRET)):
         assert shown not in str(intake.got)
         assert all(shown not in message for message in ours)
+
+
+@pytest.mark.parametrize("provider", SENDERS)
+async def test_two_headers_that_differ_are_refused_whoever_sends(provider: str) -> None:
+    source = source_of(provider)
+    pairs, body = sent(provider)
+    intake = Keeping()
+    app = HooksDoor(Roster(Sources({"s": source})), intake, lambda: None, lambda: NOW)
+
+    async def answered(lines: Pairs) -> int | None:
+        wire = Wire(app, "POST", "/hooks/s", {})
+        wire.scope["headers"] = lines
+        wire.body(body)
+        await wire.run()
+        return wire.status
+
+    named = {name for name, _ in pairs}
+    told = {*source.sender.id_headers, *source.sender.once, *source.sender.scheme.names}
+    mine = [name.encode() for name in told if name.encode() in named]
+    assert mine
+    for name in mine:
+        value = next(value for key, value in pairs if key == name)
+        good = await answered([*pairs, (name, value)])
+        # A list of signatures may stand on several lines; anything else may not say two things.
+        twice = await answered([*pairs, (name, b"v1=00" if name.endswith(b"signature") else b"another")])
+        lists = provider in {"standard", "gitlab", "stripe", "pagerduty"} and name.endswith(b"signature")
+        assert (good, twice) == (202, 202 if lists else 401), name
+    assert {delivery.body for delivery in intake.got} == {body}

@@ -43,7 +43,7 @@ def delivery(kind: str = "issues", action: str | None = "opened", **more: Any) -
         verification="none",
         body=b"{}",
         headers=(),
-        data={},
+        body_json="{}",
         digest="00",
         facts=facts,
     )

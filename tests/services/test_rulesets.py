@@ -138,7 +138,7 @@ async def test_a_name_of_the_settings_cannot_be_taken(bench: Bench) -> None:
 
 
 def delivery(key: str, **more: Any) -> Incoming:
-    return Incoming("gh", "github", key, "push", None, "a push", "hmac:x", b"{}", [], {}, f"digest of {key}", **more)
+    return Incoming("gh", "github", key, "push", None, "a push", "hmac:x", b"{}", [], "{}", f"digest of {key}", **more)
 
 
 async def test_own_rules_are_asked_before_those_of_the_settings(bench: Bench) -> None:

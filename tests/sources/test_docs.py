@@ -41,7 +41,7 @@ def test_the_index_leads_to_every_page() -> None:
 def test_the_script_for_ci_signs_as_its_source_wants() -> None:
     """The page's own command, with openssl, against the page's own source."""
     page = (PAGES / "generic.md").read_text("utf-8")
-    script = re.search(r"^```sh\n(.*?)^curl", page, re.MULTILINE | re.DOTALL)
+    script = re.search(r"^```sh\n(body=.*?)^curl", page, re.MULTILINE | re.DOTALL)
     assert script is not None
     told = subprocess.run(
         ["sh", "-ec", script.group(1) + 'printf "%s\\n%s\\n%s" "$now" "$mac" "$body"'],

@@ -120,6 +120,20 @@ def test_repeated_lines_that_differ_are_refused_and_equal_ones_count_once(provid
         assert refused(SOURCES[provider], [*pairs, (name.encode(), b"1700000001")], body)
 
 
+def test_lines_that_a_proxy_has_joined_are_a_list_still() -> None:
+    for provider, header, other in (
+        ("standard", "webhook-signature", b"v1,AAAA"),
+        ("gitlab", "webhook-signature", b"v1,AAAA"),
+        ("stripe", "stripe-signature", b"v1=00"),
+        ("pagerduty", "x-pagerduty-signature", b"v1=00"),
+    ):
+        pairs, body = sent(provider)
+        good = value_of(pairs, header)
+        for joined in (good + b", " + other, other + b", " + good, b", ".join([other, good, other])):
+            assert accepted(SOURCES[provider], with_header(pairs, header, joined), body)
+        assert refused(SOURCES[provider], with_header(pairs, header, other + b", " + other), body)
+
+
 @pytest.mark.parametrize("provider", [name for name in PROVIDERS if name not in {"standard", "gitlab", "pagerduty"}])
 def test_every_secret_is_tried(provider: str) -> None:
     pairs, body = sent(provider)

@@ -65,6 +65,12 @@ def test_secrets_come_from_environment_file_and_table_in_that_order(tmp_path: Pa
         ({"secrets_file": "nowhere"}, "secrets_file", "cannot read"),
         ({"insecure": True}, "insecure", "no secrets"),
         ({"insecure": "yes"}, "insecure", "true or false"),
+        ({"max_bytes": 1023}, "max_bytes", "from 1024 to 33554432"),
+        ({"max_bytes": 2**25 + 1}, "max_bytes", "whole number"),
+        ({"max_bytes": "5 MiB"}, "max_bytes", "whole number"),
+        ({"max_bytes": True}, "max_bytes", "whole number"),
+        ({"public": True}, "public", "beside insecure or query_token"),
+        ({"public": 1}, "public", "true or false"),
         ({"queue": "No Queue"}, "queue", "queue name"),
         ({"preset": "github", "queue": "q"}, "preset", "is for github"),
         ({"preset": "nothing"}, "preset", "one of github"),
@@ -173,3 +179,31 @@ def test_the_generic_schemes_are_built_as_told() -> None:
     )
     assert one({**GOOD, "scheme": "token", "header": "X-Tok"}).sender.scheme == Token("x-tok")
     assert one({**GOOD, "scheme": "bearer"}).sender.scheme == Token("authorization", "Bearer ", "bearer")
+
+
+def test_each_source_has_a_size_of_its_own() -> None:
+    assert one({"name": "a", "provider": "github", "secrets": [SECRET]}).max_bytes == 5 * 1024 * 1024
+    for size in (1024, 2**25):
+        assert one({"name": "a", "provider": "github", "secrets": [SECRET], "max_bytes": size}).max_bytes == size
+
+
+WEAK: dict[str, dict[str, Any]] = {
+    "insecure": {"name": "a", "provider": "github", "insecure": True},
+    "query_token": {"name": "a", "provider": "generic", "query_token": "t", "secrets": [SECRET]},
+}
+
+
+@pytest.mark.parametrize("key", WEAK)
+def test_what_proves_too_little_stays_on_this_machine_unless_it_is_told_otherwise(key: str) -> None:
+    table = WEAK[key]
+    assert one(table).local
+    assert not one({**table, "public": True}).local
+    with pytest.raises(Misconfigured) as refused:
+        build_sources([table], {}, Path(), exposed=True)
+    assert refused.value.field == f"source.a.{key}"
+    assert "public = true" in refused.value.message
+    assert "hooks_port" in refused.value.message
+    source = build_sources([{**table, "public": True}], {}, Path(), exposed=True).by_name["a"]
+    assert not source.local
+    # What is signed may be reached from anywhere.
+    assert not build_sources([GOOD], {}, Path(), exposed=True).by_name["ci"].local

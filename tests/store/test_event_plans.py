@@ -61,3 +61,18 @@ def test_postgres_finds_events_by_their_indexes(databases: Databases, name: str)
     plan = "\n".join(str(row[0]) for row in rows)
     assert index in plan, plan
     assert "Seq Scan on events" not in plan, plan
+
+
+def test_postgres_takes_deliveries_in_by_its_indexes_from_the_first_one_on(databases: Databases) -> None:
+    # A plan that is made while the tables are empty is kept: it must not look through all events of a source.
+    url = databases.create()
+    statement = Statements(Dialect.POSTGRES).get("event_take_in")
+    with psycopg.connect(url, autocommit=True, options=SESSION) as connection:
+        rows = psycopg.RawCursor(connection).execute(f"explain (generic_plan) {statement.steps[0]}".encode()).fetchall()
+    databases.drop(url)
+    plan = "\n".join(str(row[0]) for row in rows)
+    assert "Seq Scan" not in plan, plan
+    assert "Index Cond: ((source = c" in plan, plan
+    assert "AND (digest = c" in plan, plan
+    assert "Index Cond: ((queue = a" in plan, plan
+    assert "AND (idempotency_key = a" in plan, plan

@@ -11,24 +11,25 @@ from typing import Any, Protocol
 from starlette.types import Receive, Scope, Send
 
 from postroom.doors.http.answers import Answer, json_answer, send_answer
-from postroom.doors.http.body import LARGE, read_body
+from postroom.doors.http.auth import loopback, over_socket, values
+from postroom.doors.http.body import read_body
 from postroom.doors.http.errors import Gone, WrongMethod, error_answer, fault_answer
 from postroom.doors.http.inflate import gzipped, inflate
 from postroom.doors.http.standing import health_answer
 from postroom.errors import NotFound, PostroomError, Unauthenticated, Unavailable
 from postroom.event import Incoming, Received
 from postroom.services.rulesets import Sorting
-from postroom.sources.headers import Headers
 from postroom.sources.roster import Roster
 from postroom.sources.scheme import Rejected
 from postroom.sources.source import Source
 from postroom.text import printable
 from postroom.wire import link_view
 
-MAX_BODY = 5 * 1024 * 1024
-"""What a delivery may weigh, and what it may inflate to."""
+ON_THE_LOOP = 256 * 1024
+"""Bodies above this are read in a thread, one at a time, so that the others go on and memory stays bounded."""
 
 _PREFIX = "/hooks/"
+_PASSED_ON = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"via")
 
 log = logging.getLogger("postroom.hooks")
 
@@ -96,7 +97,10 @@ class HooksDoor:
         reason = self._ready()
         if reason is not None:
             raise Unavailable("deliveries cannot be stored now")
-        delivery = await self._proved(source, scope, await read_body(scope["headers"], receive, MAX_BODY, gzip=True))
+        if source.local and (far := _from_afar(scope)) is not None:
+            raise _refused(source, f"{far}, and this source is for this machine alone; public = true opens it")
+        body = await read_body(scope["headers"], receive, source.max_bytes, gzip=True)
+        delivery = await self._proved(source, scope, body)
         received = await self._intake.receive(delivery, source)
         self._roster.note(delivery, self._clock())
         if delivery.answer is not None:
@@ -109,32 +113,48 @@ class HooksDoor:
         if gzipped(headers):
             async with self._one_large:
                 found = await asyncio.to_thread(_receive_gzip, source, headers, body, now, query)
-        elif len(body) <= LARGE:
+        elif len(body) <= ON_THE_LOOP:
             found = source.receive(headers, body, now, query)
         else:
             async with self._one_large:
                 found = await asyncio.to_thread(source.receive, headers, body, now, query)
         if isinstance(found, Rejected):
-            log.warning("a delivery to %s is refused: %s", source.name, printable(found.reason))
-            raise Unauthenticated("the delivery could not be verified")
+            raise _refused(source, found.reason)
         return found
+
+
+def _refused(source: Source, reason: str) -> Unauthenticated:
+    """The one answer for every reason, which only the log is told."""
+    log.warning("a delivery to %s is refused: %s", source.name, printable(reason))
+    return Unauthenticated("the delivery could not be verified")
+
+
+def _from_afar(scope: Scope) -> str | None:
+    """How a request shows that it was not made by a program on this machine: a tunnel, a proxy or a browser's page."""
+    if over_socket(scope):
+        return None
+    hosts = values(scope, b"host")
+    if len(hosts) != 1 or not loopback(hosts[0]):
+        return f"it came by the host {', '.join(hosts)[:100]!r}"
+    if values(scope, b"origin"):
+        return "a page in a browser sent it"
+    passed = [name.decode() for name in _PASSED_ON if values(scope, name)]
+    return f"its {passed[0]} header says that it was passed on" if passed else None
 
 
 def _receive_gzip(
     source: Source, headers: list[tuple[bytes, bytes]], body: bytes, now_ms: int, query: bytes
 ) -> Incoming | Rejected:
     """A delivery that is sent as gzip, signed before or after it was compressed; it is kept inflated. Raises TooLarge."""
-    plain = inflate(body, MAX_BODY)
+    plain = inflate(body, source.max_bytes)
     if plain is None:
         # No gzip at all, or cut off: as with any other body that cannot be read, the proof decides.
         return source.receive(headers, body, now_ms, query)
     found = source.receive(headers, plain, now_ms, query)
-    if isinstance(found, Rejected):
-        lines = Headers(headers, query)
-        proof = source.verify(lines, body, now_ms)
-        if not isinstance(proof, Rejected):
-            return source.read(lines, plain, proof)
-    return found
+    if not isinstance(found, Rejected):
+        return found
+    packed = source.receive(headers, plain, now_ms, query, signed=body)
+    return found if isinstance(packed, Rejected) else packed
 
 
 def _told(received: Received) -> dict[str, Any]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from postroom.event import Incoming, Received
+from postroom.event import EventTodo, Incoming, Received
 from postroom.ids import Ids, Prefix
 from postroom.services.rulesets import Sorting
-from postroom.services.sorting import Sorter
+from postroom.services.sorting import Sorted, Sorter
+from postroom.services.together import Together
 from postroom.services.wake import Wake
-from postroom.store.engine import Engine, Tx
-from postroom.store.events import EventTable
+from postroom.store.engine import Engine, Reader, Tx
+from postroom.store.events import Coming, EventTable
+from postroom.store.statements import Dialect
 
 
 class IntakeService:
@@ -20,6 +22,7 @@ class IntakeService:
         self._sorter = sorter
         self._wake = wake
         self._ids = ids
+        self._together = Together(engine, events)
 
     async def receive(self, delivery: Incoming, source: Sorting) -> Received:
         """Nothing -> an event and its todos; a delivery known by its key waits for the first's commit and is a duplicate.
@@ -30,12 +33,27 @@ class IntakeService:
         done = await self._sorter.sort(source, delivery, event_id)
 
         async def operation(tx: Tx) -> Received:
-            event = await self._events.insert(tx, event_id, delivery, done.decided, done.body_json)
+            event = await self._events.insert(tx, event_id, delivery, done.decided)
             if event.id != event_id:
                 return Received(event, True, tuple(await self._events.links(tx, [event.id])))
             return Received(event, False, await self._sorter.make(tx, event_id, done))
 
-        received = await self._engine.transact(operation)
+        received = await self._at_once(event_id, done)
+        if received is None:
+            received = await self._engine.transact(operation)
         if not received.duplicate:
             self._wake.work({link.queue for link in received.todos if link.created})
         return received
+
+    async def _at_once(self, event_id: str, done: Sorted) -> Received | None:
+        """All of it in one statement, with others that come now, where the engine has one for it; None: it must go alone."""
+        if self._engine.dialect is not Dialect.POSTGRES:
+            return None
+        coming = Coming(event_id, done.delivery, done.decided, self._sorter.ask(done))
+        event = await self._together.take(coming)
+        if event is None:
+            return None
+        if event.id != event_id:
+            return Received(event, True, tuple(await self._events.links(Reader(self._engine), [event.id])))
+        links = tuple(EventTodo(event_id, one.id, one.new.queue, one.rule, True) for one in coming.todos)
+        return Received(event, False, links)

@@ -181,7 +181,7 @@ class ReplayService:
 
         async def run(tx: Tx) -> Replayed:
             decided = replace(done.decided, trace=trace)
-            now = await self._table.redecide(tx, id_, done.delivery, decided, done.body_json, held=held)
+            now = await self._table.redecide(tx, id_, done.delivery, decided, held=held)
             if now is None:
                 raise await self._not_held(tx, id_)
             return Replayed(now, await self._sorter.make(tx, id_, done))

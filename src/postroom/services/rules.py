@@ -152,6 +152,9 @@ class Rule:
         )
 
 
+_DEFAULT: Final = (Rule(DEFAULT_RULE),)
+
+
 @dataclass(frozen=True, slots=True)
 class RuledTodo:
     """A todo to create, and the rule that asked for it."""
@@ -194,7 +197,7 @@ def decide(
         if queue_default is None:
             reason = "the source has no rules and no queue"
             return Decision(EventState.IGNORED, reason, (), (reason,))
-        rules = (Rule(DEFAULT_RULE),)
+        rules = _DEFAULT
     trace: list[str] = []
     todos: list[RuledTodo] = []
     for rule in rules:

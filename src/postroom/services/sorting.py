@@ -12,9 +12,9 @@ from postroom.limits import MAX_JSON_BYTES
 from postroom.model import NewTodo
 from postroom.services.rulesets import RuleSetService, Sorting, judge
 from postroom.store.engine import Tx
-from postroom.store.events import Decided, EventTable
+from postroom.store.events import Asked, Decided, EventTable
 from postroom.store.todos import TodoTable
-from postroom.text import clean, cut, dump_json, store_json
+from postroom.text import clean, cut, store_json
 
 MAX_LINE_BYTES = 512
 
@@ -32,12 +32,16 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Sorted:
-    """A delivery as it is to be stored: the decision, the todos, and the cleaned body's JSON text."""
+    """A delivery as it is to be stored: the decision and the todos."""
 
     delivery: Incoming
     decided: Decided
     wanted: tuple[Wanted, ...]
-    body_json: str | None
+
+    @property
+    def creator(self) -> str:
+        """In whose name its todos are made."""
+        return f"source:{self.delivery.source}"
 
 
 class Sorter:
@@ -51,7 +55,6 @@ class Sorter:
 
     async def sort(self, source: Sorting, delivery: Incoming, event_id: str) -> Sorted:
         """A delivery -> what to store. Raises Unavailable when the rules cannot be read now."""
-        body = None if delivery.unparsed is not None else dump_json(delivery.data)
         own = await self._rulesets.in_force(source)
         try:
             decision, version = judge(source, own, delivery, event_id)
@@ -59,14 +62,18 @@ class Sorter:
         except Exception as error:
             log.exception("the rules of %s hold an event", delivery.source)
             reason = clean(f"a rule failed: {error}")[:500]
-            return Sorted(delivery, Decided(EventState.HELD, reason, (reason,), own.version or None), (), body)
+            return Sorted(delivery, Decided(EventState.HELD, reason, (reason,), own.version or None), ())
         trace = tuple(cut(line, MAX_LINE_BYTES) for line in decision.trace)
-        return Sorted(delivery, Decided(decision.state, decision.reason, trace, version), wanted, body)
+        return Sorted(delivery, Decided(decision.state, decision.reason, trace, version), wanted)
+
+    def ask(self, done: Sorted) -> list[Asked]:
+        """The todos of an event to come, each under an id of its own."""
+        return [Asked(self._ids.new(Prefix.TODO), one.new, one.payload, one.rule) for one in done.wanted]
 
     async def make(self, tx: Tx, event_id: str, done: Sorted) -> tuple[EventTodo, ...]:
         """The todos of a stored event, each new or the live one that holds its key, and their links."""
         links: list[EventTodo] = []
-        creator = f"source:{done.delivery.source}"
+        creator = done.creator
         for one in done.wanted:
             new = replace(one.new, event_id=event_id)
             todo, created = await self._todos.insert(tx, self._ids.new(Prefix.TODO), new, one.payload, creator)

@@ -9,8 +9,10 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from postroom.errors import Invalid
+from postroom.event import AS_IT_CAME
 from postroom.sources.headers import Headers
-from postroom.text import clean_json, cut, parse_json
+from postroom.sources.skim import FROM_BYTES, is_dense, skim_json
+from postroom.text import clean_escapes, clean_json, cut, dump_json, parse_json
 
 FORM = "application/x-www-form-urlencoded"
 MAX_FORM_FIELDS = 1000
@@ -20,9 +22,13 @@ _DOUBTFUL = re.compile(rb"\\u(0000|[dD][89a-fA-F])")
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """A body's value, cleaned so that any database takes it; or None and why."""
+    """A body's value, cleaned so that any database takes it, and its JSON text; or None and why.
+
+    text: AS_IT_CAME where the body is that text itself. Of a large body's very many values, data may lack some.
+    """
 
     data: Any
+    text: str | None = None
     unparsed: str | None = None
 
 
@@ -34,23 +40,35 @@ def parse(headers: Headers, body: bytes, form_field: str | None = None, *, form_
     """
     raw = body.removeprefix(codecs.BOM_UTF8)
     if not raw.strip():
-        return Parsed(None, "the body is empty")
+        return Parsed(None, unparsed="the body is empty")
     kind = (headers.text("content-type") or "").split(";", 1)[0].strip().lower()
     try:
         if kind == FORM:
-            return Parsed(_form(raw, form_field, form_rest))
-        return Parsed(_value(raw, "body"))
+            return _form(raw, form_field, form_rest)
+        parsed = _value(raw, "body")
+        if parsed.text == AS_IT_CAME and len(raw) < len(body):
+            return Parsed(parsed.data, raw.decode())
+        return parsed
     except Invalid as refused:
-        return Parsed(None, cut(refused.message, 512))
+        return Parsed(None, unparsed=cut(refused.message, 512))
 
 
-def _value(raw: bytes, field: str) -> object:
-    """The JSON value, copied to be cleaned only where an escape can have made a character that no database holds."""
-    value = parse_json(raw, field)
-    return clean_json(value) if _DOUBTFUL.search(raw) else value
+def _value(raw: bytes, field: str) -> Parsed:
+    """The JSON value, cleaned only where an escape can have made a character that no database holds."""
+    read = skim_json if is_dense(raw) else parse_json
+    value = read(raw, field)
+    if not _DOUBTFUL.search(raw):
+        return Parsed(value, AS_IT_CAME)
+    if len(raw) < FROM_BYTES:
+        cleaned = clean_json(value)
+        return Parsed(cleaned, dump_json(cleaned))
+    # A large one is cleaned as text, and never stands in memory as two trees of values.
+    del value
+    text = clean_escapes(raw.decode())
+    return Parsed(read(text.encode(), field), text)
 
 
-def _form(raw: bytes, form_field: str | None, form_rest: bool) -> object:
+def _form(raw: bytes, form_field: str | None, form_rest: bool) -> Parsed:
     if form_field is None:
         # curl -d calls any body a form: what reads as JSON is JSON.
         try:
@@ -73,7 +91,10 @@ def _form(raw: bytes, form_field: str | None, form_rest: bool) -> object:
             raise Invalid(f"body has the form field {cut(name, 64)!r} twice", field="body")
         fields[name] = value
     if form_field is None or (form_rest and form_field not in fields):
-        return clean_json(fields)
+        cleaned = clean_json(fields)
+        return Parsed(cleaned, dump_json(cleaned))
     if form_field not in fields:
         raise Invalid(f"body is a form without the field {form_field!r}", field="body")
-    return _value(fields[form_field].removeprefix("\ufeff").encode(), form_field)
+    text = fields.pop(form_field).removeprefix("\ufeff")
+    parsed = _value(text.encode(), form_field)
+    return Parsed(parsed.data, text) if parsed.text == AS_IT_CAME else parsed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from urllib.parse import unquote_to_bytes
 
@@ -12,7 +13,7 @@ MAX_SHOWN_BYTES = 1024
 MAX_PARAMETERS = 100
 REDACTED = "[redacted]"
 
-_TELLING = ("signature", "token", "secret", "key", "auth", "cookie")
+_TELLING = re.compile("signature|token|secret|key|auth|cookie")
 
 
 class Headers:
@@ -24,15 +25,18 @@ class Headers:
     def __init__(self, lines: Iterable[tuple[bytes, bytes]], query: bytes = b"") -> None:
         self._lines: list[tuple[str, bytes]] = [(name.decode("latin-1").lower(), value) for name, value in lines]
         self._query = query
+        self._values: dict[str, list[bytes]] = {}
+        for name, value in self._lines:
+            self._values.setdefault(name, []).append(value.strip(b" \t"))
 
     def all(self, name: str) -> list[bytes]:
         """Every value under a name, without the blanks around it, in the order of the lines."""
-        wanted = name.lower()
-        return [value.strip(b" \t") for key, value in self._lines if key == wanted]
+        return list(self._values.get(name.lower(), ()))
 
     def conflicting(self, name: str) -> bool:
         """Whether a name stands on several lines that disagree, so that no reading of it can be trusted."""
-        return len(set(self.all(name))) > 1
+        values = self._values.get(name.lower(), ())
+        return len(values) > 1 and len(set(values)) > 1
 
     def text(self, name: str, limit_bytes: int = 256) -> str | None:
         """The first value under a name as clean, cut text; None when there is none or it is empty."""
@@ -43,7 +47,9 @@ class Headers:
             value = values[0].decode("utf-8")
         except UnicodeDecodeError:
             value = values[0].decode("latin-1")
-        return cut("".join(char if char.isprintable() else "�" for char in value), limit_bytes)
+        if not value.isprintable():
+            value = "".join(char if char.isprintable() else "�" for char in value)
+        return cut(value, limit_bytes)
 
     def parameter(self, name: str) -> list[bytes]:
         """Every value of a query parameter, decoded, in order."""
@@ -57,7 +63,7 @@ class Headers:
 
     def has_prefix(self, prefix: str) -> bool:
         """Whether some line's name begins so; the prefix is in lower case."""
-        return any(name.startswith(prefix) for name, _ in self._lines)
+        return any(name.startswith(prefix) for name in self._values)
 
     def shown(self, hidden: Sequence[str] = (), secrets: Sequence[bytes] = ()) -> tuple[tuple[str, str], ...]:
         """The lines to keep beside an event: cleaned, cut, and with every value that may be a secret left out.
@@ -67,7 +73,7 @@ class Headers:
         names = {name.lower() for name in hidden}
         lines: list[tuple[str, str]] = []
         for name, value in self._lines[:MAX_SHOWN]:
-            secret = name in names or any(word in name for word in _TELLING) or any(known in value for known in secrets)
+            secret = name in names or _TELLING.search(name) is not None or any(map(value.__contains__, secrets))
             text = REDACTED if secret else cut(value.decode("latin-1"), MAX_SHOWN_BYTES)
             lines.append((cut(name, MAX_SHOWN_BYTES), text))
         return tuple(lines)

@@ -14,6 +14,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Final, Protocol
 from urllib.parse import quote
 
@@ -27,6 +28,7 @@ MAX_TOLERANCE_S: Final = 7 * 24 * 3600
 _FIELD = re.compile(r"\{(body|timestamp|id)\}")
 _STAMP = re.compile(rb"[0-9]{1,16}")
 _MS_FROM = 100_000_000_000
+_DAY_MS = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,12 @@ class Scheme(Protocol):
 
 def day(now_ms: int) -> str:
     """The UTC day."""
-    return datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y-%m-%d")
+    return _day(now_ms // _DAY_MS)
+
+
+@lru_cache(maxsize=8)
+def _day(number: int) -> str:
+    return datetime.fromtimestamp(number * (_DAY_MS // 1000), UTC).strftime("%Y-%m-%d")
 
 
 def digest(key: bytes, content: bytes, algorithm: str = "sha256", encoding: str = "hex") -> bytes:
@@ -200,7 +207,8 @@ class Hmac:
                 return Rejected(f"several {self.header} headers that differ")
             values = values[:1]
         else:
-            values = [part.strip() for value in values for part in value.split(self.separator.encode())]
+            # Whoever passes a request on may have joined repeated lines into one, with commas between them.
+            values = [part.strip().rstrip(b",") for value in values for part in value.split(self.separator.encode())]
         prefix = self.prefix.encode()
         found = [value[len(prefix) :] for value in values if value.startswith(prefix)]
         return found or Rejected(f"{self.header} does not begin with {self.prefix!r}")
@@ -219,6 +227,8 @@ class Hmac:
 
     def _content(self, parts: dict[str, bytes]) -> bytes:
         """The bytes that the sender signs. Split, not replaced: a body that holds `{timestamp}` must stay as it is."""
+        if self.signed == "{body}":
+            return parts["body"]
         pieces = _FIELD.split(self.signed)
         return b"".join(parts[piece] if index % 2 else piece.encode() for index, piece in enumerate(pieces))
 

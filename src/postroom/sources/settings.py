@@ -13,13 +13,15 @@ from postroom.errors import Invalid, Misconfigured
 from postroom.limits import check_queue
 from postroom.sources.options import Options
 from postroom.sources.rule_tables import rules_of
-from postroom.sources.scheme import Secret, Unsigned
-from postroom.sources.source import Sender, Source
+from postroom.sources.scheme import QueryToken, Secret, Unsigned
+from postroom.sources.source import MAX_BYTES, Sender, Source
 from postroom.sources.standard import MIN_KEY
 from postroom.sources.table import SENDERS
 
 MIN_SECRET_BYTES: Final = 16
 MAX_SECRET_FILE_BYTES: Final = 65_536
+LEAST_MAX_BYTES: Final = 1024
+MOST_MAX_BYTES: Final = 32 * 1024 * 1024
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
@@ -39,10 +41,11 @@ class Sources:
         return self.by_name.get(name)
 
 
-def build_sources(tables: object, environment: Mapping[str, str], folder: Path) -> Sources:
+def build_sources(tables: object, environment: Mapping[str, str], folder: Path, *, exposed: bool = False) -> Sources:
     """Parsed `[[source]]` tables -> sources. Raises Misconfigured naming the source, the key and what was expected.
 
-    folder: where the settings file lies; a relative `secrets_file` starts there.
+    folder: where the settings file lies; a relative `secrets_file` starts there. exposed: whether the hooks have a port
+    of their own, which is there to be reached from outside.
     """
     if not isinstance(tables, Sequence) or isinstance(tables, str):
         raise Misconfigured("source: expected [[source]] tables", field="source")
@@ -51,7 +54,7 @@ def build_sources(tables: object, environment: Mapping[str, str], folder: Path) 
     for index, table in enumerate(tables):
         if not isinstance(table, Mapping):
             raise Misconfigured(f"source[{index}]: expected a [[source]] table", field=f"source[{index}]")
-        source = _build(index, table, environment, folder, warnings)
+        source = _build(index, table, environment, folder, warnings, exposed)
         if source.name in made:
             raise Misconfigured(f'source "{source.name}": name: there are two of this name', field="source.name")
         made[source.name] = source
@@ -59,7 +62,12 @@ def build_sources(tables: object, environment: Mapping[str, str], folder: Path) 
 
 
 def _build(
-    index: int, table: Mapping[str, object], environment: Mapping[str, str], folder: Path, warnings: list[str]
+    index: int,
+    table: Mapping[str, object],
+    environment: Mapping[str, str],
+    folder: Path,
+    warnings: list[str],
+    exposed: bool,
 ) -> Source:
     name = table.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
@@ -97,9 +105,30 @@ def _build(
         rules=rules_of(options, table, provider, queue),
         ignore_authors=options.texts("ignore_authors"),
         insecure=insecure,
+        local=_local(options, sender, exposed),
+        max_bytes=options.number("max_bytes", LEAST_MAX_BYTES, MOST_MAX_BYTES, MAX_BYTES),
     )
     options.refuse_rest()
     return source
+
+
+def _local(options: Options, sender: Sender, exposed: bool) -> bool:
+    """Whether only this machine's programs may deliver: nothing, or an address that others log, is all the proof."""
+    public = options.flag("public")
+    match sender.scheme:
+        case Unsigned():
+            key, why = "insecure", "whoever reaches that port could make work"
+        case QueryToken():
+            key, why = "query_token", "the secret would stand in the logs of whatever lies before that port"
+        case _:
+            if public:
+                raise options.wrong(
+                    "public", "expected it only beside insecure or query_token: others may be reached anyway"
+                )
+            return False
+    if exposed and not public:
+        raise options.wrong(key, f"expected public = true beside it, or no hooks_port: {why}")
+    return not public
 
 
 def _queue(options: Options) -> str | None:

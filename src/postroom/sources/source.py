@@ -16,6 +16,8 @@ from postroom.sources.scheme import DEFAULT_TOLERANCE_S, Rejected, Scheme, Secre
 from postroom.text import cut, printable
 
 MAX_TITLE = 500
+MAX_BYTES = 5 * 1024 * 1024
+"""What a delivery may weigh, and what it may inflate to, where its source says nothing else."""
 MAX_WORD_BYTES = 128
 MAX_ID_BYTES = 256
 
@@ -66,7 +68,11 @@ class Sender:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A sender under its name here, with its secrets and with what its deliveries lead to."""
+    """A sender under its name here, with its secrets and with what its deliveries lead to.
+
+    max_bytes: what a delivery may weigh. insecure: nothing proves a delivery. local: what proves it is too little for
+    strangers to be let near, so that only this machine's own programs may deliver.
+    """
 
     name: str
     sender: Sender
@@ -75,6 +81,8 @@ class Source:
     rules: tuple[Rule, ...] = ()
     ignore_authors: tuple[str, ...] = ()
     insecure: bool = False
+    local: bool = False
+    max_bytes: int = MAX_BYTES
 
     @property
     def provider(self) -> str:
@@ -82,11 +90,20 @@ class Source:
         return self.sender.provider
 
     def receive(
-        self, headers: Iterable[tuple[bytes, bytes]], body: bytes, now_ms: int, query: bytes = b""
+        self,
+        headers: Iterable[tuple[bytes, bytes]],
+        body: bytes,
+        now_ms: int,
+        query: bytes = b"",
+        *,
+        signed: bytes | None = None,
     ) -> Incoming | Rejected:
-        """Raw request -> a delivery, when it proves genuine and fresh. Never raises for anything a sender can send."""
+        """Raw request -> a delivery, when it proves genuine and fresh. Never raises for anything a sender can send.
+
+        signed: the bytes that the proof is over, where they are not the body's own: it may have been packed.
+        """
         lines = Headers(headers, query)
-        proof = self.verify(lines, body, now_ms)
+        proof = self.verify(lines, body if signed is None else signed, now_ms)
         if isinstance(proof, Rejected):
             return proof
         parsed, reading = self._look(lines, body)
@@ -130,7 +147,7 @@ class Source:
             verification=f"{proof.how}:{proof.label}" if proof.how != "none" else "none",
             body=body,
             headers=headers.shown(self.sender.scheme.names, [secret.value for secret in self.secrets]),
-            data=parsed.data,
+            body_json=None if unparsed else parsed.text,
             digest=digest,
             unparsed=unparsed,
             ignored=None if unparsed else reading.ignored,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from postroom.event import Event, EventFilter, EventState, EventTodo, Incoming
+from postroom.model import NewTodo
 from postroom.store.engine import Row, Tx
+from postroom.text import dump_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +21,26 @@ class Decided:
     reason: str | None
     trace: tuple[str, ...] = ()
     rules_version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A todo to be made with its event: its id, what it is, its payload's JSON text, and the rule that asks for it."""
+
+    id: str
+    new: NewTodo
+    payload: str | None
+    rule: str
+
+
+@dataclass(frozen=True, slots=True)
+class Coming:
+    """A delivery on its way in, under the id that its event will have, with its decision and the todos it asks for."""
+
+    id: str
+    delivery: Incoming
+    decided: Decided
+    todos: Sequence[Asked]
 
 
 def _event_of(row: Row) -> Event:
@@ -35,30 +57,60 @@ def _link_of(row: Row) -> EventTodo:
 class EventTable:
     """The statements over events and the todos they led to."""
 
-    async def insert(self, tx: Tx, id_: str, delivery: Incoming, decided: Decided, body_json: str | None) -> Event:
+    async def insert(self, tx: Tx, id_: str, delivery: Incoming, decided: Decided) -> Event:
         """Nothing -> an event; a known (source, delivery key) only counts one delivery more, after the first's commit."""
         rows = await tx.rows(
-            "event_insert",
-            id=id_,
-            source=delivery.source,
-            provider=delivery.provider,
-            delivery_key=delivery.delivery_key,
-            verification=delivery.verification,
-            digest=delivery.digest,
-            headers=json.dumps(list(delivery.headers), separators=(",", ":")),
-            body=delivery.body,
-            signed_key=delivery.signed_key,
-            **_reading(delivery, decided, body_json),
+            "event_insert", **_coming(id_, delivery), body=delivery.body, **_reading(delivery, decided)
         )
         return _event_of(rows[0])
 
-    async def redecide(
-        self, tx: Tx, id_: str, delivery: Incoming, decided: Decided, body_json: str | None, *, held: bool
-    ) -> Event | None:
-        """An event -> what it is by another reading and decision; None when it is gone or, with `held`, not held."""
+    async def take_in(self, tx: Tx, comings: Sequence[Coming]) -> list[Event | None]:
+        """Nothing -> events with their todos and links, by one statement; PostgreSQL's alone.
+
+        A known delivery only counts, as with `insert`. None where a live todo holds one of the keys: of that event nothing
+        is done. No two may have one delivery key, one body or one todo's key. Raises the engine's Duplicate, with nothing
+        done at all, when another transaction made such a todo just now.
+        """
+        sizes = [len(one.delivery.body) for one in comings]
+        places = accumulate(sizes, initial=1)
         rows = await tx.rows(
-            "event_redecide", id=id_, held=1 if held else None, **_reading(delivery, decided, body_json)
+            "event_take_in",
+            events=[
+                {
+                    "place": place,
+                    "size": size,
+                    **_coming(one.id, one.delivery),
+                    **_reading(one.delivery, one.decided),
+                }
+                for one, place, size in zip(comings, places, sizes, strict=False)
+            ],
+            bodies=b"".join(one.delivery.body for one in comings),
+            todos=[
+                {
+                    "event_id": one.id,
+                    "id": asked.id,
+                    "queue": asked.new.queue,
+                    "source": asked.new.source,
+                    "rule": asked.rule,
+                    "kind": asked.new.kind,
+                    "title": asked.new.title,
+                    "key": asked.new.idempotency_key,
+                    "assignee": asked.new.assignee,
+                    "max_attempts": asked.new.max_attempts,
+                    "priority": asked.new.priority,
+                    "delay": asked.new.delay_ms,
+                    "payload": asked.payload,
+                }
+                for one in comings
+                for asked in one.todos
+            ],
         )
+        made = {(event.source, event.delivery_key): event for event in map(_event_of, rows)}
+        return [made.get((one.delivery.source, one.delivery.delivery_key)) for one in comings]
+
+    async def redecide(self, tx: Tx, id_: str, delivery: Incoming, decided: Decided, *, held: bool) -> Event | None:
+        """An event -> what it is by another reading and decision; None when it is gone or, with `held`, not held."""
+        rows = await tx.rows("event_redecide", id=id_, held=1 if held else None, **_reading(delivery, decided))
         return _event_of(rows[0]) if rows else None
 
     async def discard(self, tx: Tx, id_: str, words: str) -> Event | None:
@@ -106,15 +158,28 @@ class EventTable:
         return [_link_of(row) for row in await tx.rows("event_ids_of_todo", id=todo_id)]
 
 
-def _reading(delivery: Incoming, decided: Decided, body_json: str | None) -> dict[str, object]:
+def _coming(id_: str, delivery: Incoming) -> dict[str, object]:
+    return {
+        "id": id_,
+        "source": delivery.source,
+        "provider": delivery.provider,
+        "delivery_key": delivery.delivery_key,
+        "verification": delivery.verification,
+        "digest": delivery.digest,
+        "headers": dump_json(delivery.headers),
+        "signed_key": delivery.signed_key,
+    }
+
+
+def _reading(delivery: Incoming, decided: Decided) -> dict[str, object]:
     return {
         "kind": delivery.kind,
         "action": delivery.action,
         "title": delivery.title,
-        "body_json": body_json,
+        "body_json": delivery.body_json,
         "state": decided.state.value,
         "reason": decided.reason,
-        "trace": json.dumps(list(decided.trace), separators=(",", ":")),
+        "trace": dump_json(decided.trace),
         "rules_version": decided.rules_version,
     }
 

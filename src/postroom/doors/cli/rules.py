@@ -16,6 +16,7 @@ from postroom.doors.cli.table import block, cell, fields, line, note, table, tel
 app = Verbs("See, edit and try the rules that make todos of events.")
 
 EVENT: Final = "ev_"
+UNKNOWN: Final = "unknown"
 FACTS: Final = ("label", "author", "repository", "branch", "outcome", "target", "changed", "mention")
 
 Source = Annotated[str, typer.Argument(metavar="SOURCE", help="The source's name.")]
@@ -135,6 +136,8 @@ def try_rules(
     with asking(as_json, data) as daemon:
         answer = daemon.ask("POST", f"{_path(source)}/test", asked)
     tell(answer, as_json, _show_trial)
+    if answer["trial"]["kind"] == UNKNOWN and kind is None and not as_json:
+        note("nothing in the file tells its kind, since the sender's header does: give it with --kind")
 
 
 def _path(source: str) -> str:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import sys
 import tomllib
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from postroom.doors.cli.asking import REFUSED, AsJson, Data, asking, given, refusing, usage
+from postroom.doors.cli.place import Place
 from postroom.doors.cli.plain import Verbs
 from postroom.doors.cli.table import cell, fields, line, note, print_json, short_time, table, tell
 from postroom.errors import Conflict, Invalid, NotFound, PostroomError
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
 app = Verbs("See, add, try and rotate the sources of events.")
 
-CONFIG: Final = "postroom.config"
 THEIRS: Final = ("slack", "stripe", "linear", "sentry", "pagerduty", "standard")
 """Senders that make the secret themselves and show it once."""
 PLACEHOLDER: Final = "whsec_" + "A" * 43 + "="
@@ -77,7 +75,7 @@ def add(
     if not secret_env and secret_file is None and not wanted.get("insecure"):
         secret = _secret(provider, secret_stdin)
     with refusing(as_json):
-        place = _Place(config, data)
+        place = Place(config, data)
         file = place.settings_file()
         kept = place.data / "secrets" / name if secret is not None else None
         if secret_env:
@@ -86,7 +84,7 @@ def add(
             wanted["secrets_file"] = str(secret_file.expanduser().absolute())
         elif kept is not None:
             wanted["secrets_file"] = _beside(kept, file.path)
-        _check(wanted, file.path.parent, secret)
+        local = _check(wanted, file.path.parent, secret)
         if file.source(name) is not None:
             raise Conflict(f"{file.path} has a source {name} already", field="name")
         _keep(kept, secret)
@@ -102,8 +100,16 @@ def add(
             _forget(kept)
             raise
     _tell_secret(name, place, state, None if secret_stdin or provider in THEIRS else secret, file, as_json)
-    if not as_json and queue is None and preset is None:
+    if as_json:
+        return
+    if queue is None and preset is None:
         note("it has no queue: its events are kept, and make no todo before a rule names one")
+    if wanted.get("query_token"):
+        note(f"the secret goes into the address: ?{wanted['query_token']}=SECRET")
+    if local:
+        note(
+            "it is for programs on this machine alone: such a proof is a weak one; public = true in its table opens it"
+        )
 
 
 @app.command("rotate")
@@ -119,7 +125,7 @@ def rotate(
     if drop_old and secret_stdin:
         raise usage("--drop-old takes no new secret", "--drop-old")
     with refusing(as_json):
-        place = _Place(config, data)
+        place = Place(config, data)
         file = place.settings_file()
         path, provider = _secrets_file(file, name)
         before = _lines(path)
@@ -167,48 +173,6 @@ def fire(
     _tell_fired(answer, as_json)
 
 
-class _Place:
-    """Where the settings and the data are: the daemon says it, or when none serves the flags and the environment do."""
-
-    def __init__(self, config: str | None, data: Path | None) -> None:
-        from postroom.doors.cli.connection import Daemon, Unreachable
-
-        settings = import_module(CONFIG)
-        self.data: Path = settings.data_folder(data, os.environ)
-        self.addresses: list[str] = []
-        self._daemon: Daemon | None = Daemon.find(data, os.environ)
-        try:
-            told = self._daemon.ask("GET", "/v1/sources")
-        except Unreachable:
-            self._daemon = None
-            self._path: Path = settings.settings_path(config, self.data, os.environ)
-            return
-        self.data = Path(told["data"])
-        self.addresses = told["addresses"]
-        named = config or told["settings_file"]
-        self._path = Path(named).expanduser().absolute() if named else self.data / "postroom.toml"
-
-    def settings_file(self) -> SettingsFile:
-        """The settings file as it is. Raises Misconfigured when it is no TOML."""
-        from postroom.doors.cli.settings_file import SettingsFile
-
-        return SettingsFile(self._path)
-
-    def reload(self, name: str) -> str:
-        """Have the daemon read its sources again: what came of that, in a word. Raises what it refuses."""
-        from postroom.doors.cli.connection import Unreachable
-
-        if self._daemon is None:
-            return "not running"
-        try:
-            told = self._daemon.ask("POST", "/v1/reload", {})
-        except Unreachable:
-            return "not running"
-        if any(one["name"] == name for one in told["sources"]):
-            return "reloaded"
-        return str(told["settings_file"] or "no file")
-
-
 def _options(words: list[str]) -> dict[str, Any]:
     """Further keys: a TOML value where it is one, else text."""
     made: dict[str, Any] = {}
@@ -241,8 +205,11 @@ def _secret(provider: str, from_stdin: bool) -> str:
     return given_.strip()
 
 
-def _check(wanted: Mapping[str, Any], folder: Path, secret: str | None) -> None:
-    """Pass when the table is right, whatever the daemon's environment holds. Raises Misconfigured naming the key."""
+def _check(wanted: Mapping[str, Any], folder: Path, secret: str | None) -> bool:
+    """Pass when the table is right, whatever the daemon's environment holds: whether it is for this machine alone.
+
+    Raises Misconfigured naming the key.
+    """
     from postroom.sources.settings import build_sources
 
     tried = dict(wanted)
@@ -250,7 +217,7 @@ def _check(wanted: Mapping[str, Any], folder: Path, secret: str | None) -> None:
         tried.pop("secrets_file", None)
         tried["secrets"] = [secret]
     stand_ins = dict.fromkeys(wanted.get("secrets_env", []), PLACEHOLDER)
-    build_sources([tried], stand_ins, folder)
+    return build_sources([tried], stand_ins, folder).by_name[wanted["name"]].local
 
 
 def _beside(path: Path, settings: Path) -> str:
@@ -347,14 +314,15 @@ def _show_list(answer: Mapping[str, Any]) -> None:
         return None if found is None else f"{found['secret']} at {short_time(found['at'])}"
 
     table(
-        ("name", "provider", "queue", "address", "secrets", "latest proof"),
+        ("name", "provider", "queue", "address", "up to", "secrets", "latest proof"),
         [
             (
                 one["name"],
                 one["provider"],
                 one["queue"],
                 "".join((*answer["addresses"][:1], one["path"])),
-                "insecure" if one["insecure"] else cell(one["secrets"]),
+                _size(one["max_bytes"]),
+                _secrets_shown(one),
                 matched(one),
             )
             for one in answer["sources"]
@@ -362,11 +330,25 @@ def _show_list(answer: Mapping[str, Any]) -> None:
     )
     for warning in answer["warnings"]:
         note(f"warning: {warning}")
+    if not answer["sources"]:
+        note("there is none yet: postroom source add github --provider github --queue inbox --preset github")
+
+
+def _secrets_shown(source: Mapping[str, Any]) -> str:
+    said = "insecure" if source["insecure"] else cell(source["secrets"])
+    return f"{said}; this machine alone" if source["local"] else said
+
+
+def _size(count: int) -> str:
+    for unit, name in ((1024 * 1024, "MiB"), (1024, "KiB")):
+        if count % unit == 0:
+            return f"{count // unit} {name}"
+    return f"{count} bytes"
 
 
 def _tell_secret(
     name: str,
-    place: _Place,
+    place: Place,
     state: str,
     secret: str | None,
     file: SettingsFile,

@@ -28,6 +28,17 @@ def values(scope: Scope, name: bytes) -> list[str]:
     return [value.decode("latin-1").strip() for key, value in scope["headers"] if key == name]
 
 
+def loopback(host: str) -> bool:
+    """Whether a Host, with or without a port, names this machine to itself."""
+    name = _without_port(host.lower())
+    if name in _PLAIN:
+        return True
+    try:
+        return ipaddress.ip_address(name.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
 class Gate:
     """Lets requests in: from a place that may ask, by somebody who is known."""
 
@@ -59,12 +70,7 @@ class Gate:
     def _ours(self, host: str) -> bool:
         host = host.lower()
         name = _without_port(host)
-        if name in _PLAIN or "*" in self._hosts or host in self._hosts or name in self._hosts:
-            return True
-        try:
-            return ipaddress.ip_address(name.strip("[]")).is_loopback
-        except ValueError:
-            return False
+        return "*" in self._hosts or host in self._hosts or name in self._hosts or loopback(host)
 
     async def principal(self, scope: Scope) -> Principal:
         """Whose token this is, or who needs none here. Raises Unauthenticated, Unavailable."""

@@ -217,6 +217,8 @@ COMPONENTS: Mapping[str, Schema] = {
             "rules": {**WHOLE, "description": "How many rules its settings and its preset have."},
             "ignore_authors": many(TEXT),
             "insecure": FLAG,
+            "local": {**FLAG, "description": "Whether only programs on this machine may deliver."},
+            "max_bytes": {**WHOLE, "description": "What a delivery may weigh."},
             "secrets": {**many(TEXT), "description": "Where each secret stands, never what it is."},
             "matched": {
                 **maybe(record({"secret": TEXT, "at": TIME})),
@@ -231,6 +233,7 @@ COMPONENTS: Mapping[str, Schema] = {
             "name": TEXT,
             "role": one_of(*Role),
             "queues": many(TEXT),
+            "speaks_as": many(TEXT),
             "created_at": TIME,
             "revoked_at": maybe(TIME),
         }

@@ -42,6 +42,8 @@ def _view(api: Api, source: Source) -> dict[str, Any]:
         "rules": len(source.rules),
         "ignore_authors": list(source.ignore_authors),
         "insecure": source.insecure,
+        "local": source.local,
+        "max_bytes": source.max_bytes,
         "secrets": [secret.label for secret in source.secrets],
         "matched": None if matched is None else {"secret": matched.label, "at": show_time(matched.at)},
         "samples": list(kinds(source.provider)),
