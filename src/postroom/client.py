@@ -16,13 +16,15 @@ import httpx2
 
 from postroom import wire
 from postroom.address import find
+from postroom.bodies import encode, given, header, names, query_of, words
 from postroom.connection import Connection
 from postroom.desk import UNSET, ClaimNext, OutcomeResult, Unset
 from postroom.errors import Invalid, NotFound, PostroomError, Unavailable, from_dict
 from postroom.ids import Prefix, check_id
-from postroom.limits import MAX_JSON_BYTES, MAX_NOTE_BYTES, check_key, check_queue
+from postroom.limits import MAX_JSON_BYTES, check_queue
+from postroom.mail_client import ClientPost
 from postroom.model import Created, Ended, NewTodo, OutcomeItem, Todo, TodoPage, TodoState
-from postroom.text import check_json, cut, dump_json, result_json
+from postroom.text import check_json, result_json
 
 MAX_BODY: Final = 4 * 1024 * 1024
 
@@ -66,6 +68,11 @@ class Client:
         """Close the connections; later calls are unavailable."""
         await self._connection.aclose()
 
+    @property
+    def post(self) -> ClientPost:
+        """The verbs of the post, over the same connection."""
+        return ClientPost(self._call)
+
     async def _call(
         self,
         method: str,
@@ -77,8 +84,8 @@ class Client:
         again: bool = False,
         wait_s: float = 0.0,
     ) -> dict[str, Any]:
-        content = body if body is None or isinstance(body, bytes) else _encode(body)
-        key = None if key is None else _header(key)
+        content = body if body is None or isinstance(body, bytes) else encode(body)
+        key = None if key is None else header(key)
         return await self._connection.call(method, path, content, query=query, key=key, again=again, wait_s=wait_s)
 
     # The desk.
@@ -130,10 +137,7 @@ class Client:
         limit: int | None = None,
     ) -> TodoPage:
         """A page of todos without payloads, newest first."""
-        asked = {"queue": queue, "state": state, "assignee": assignee, "cursor": cursor, "limit": limit}
-        for field, value in asked.items():
-            check_json(value, field)
-        query = {field: str(value) for field, value in asked.items() if value is not None}
+        query = query_of(queue=queue, state=state, assignee=assignee, cursor=cursor, limit=limit)
         answer = await self._call("GET", "/v1/todos", query=query, again=True)
         return TodoPage(tuple(map(wire.todo_of, answer["todos"])), answer["next_cursor"])
 
@@ -151,8 +155,8 @@ class Client:
 
         Without a claim_key the call gets one of its own, so that a broken connection strands nothing.
         """
-        body = _given(
-            queues=_names(queues),
+        body = given(
+            queues=names(queues),
             ttl_s=ttl_s,
             limit=limit,
             wait_s=wait_s or None,
@@ -168,17 +172,17 @@ class Client:
     ) -> Todo:
         """This todo, claimable -> claimed; Conflict telling its state when it is not."""
         key = self._keys() if claim_key is None else claim_key
-        body = _given(ttl_s=ttl_s, claim_key=key, worker=worker)
+        body = given(ttl_s=ttl_s, claim_key=key, worker=worker)
         return wire.todo_of((await self._call("POST", _todo_path(id, "claim"), body, again=True))["todo"])
 
     async def heartbeat(self, id: str, lease_id: str | None = None, *, ttl_s: float | None = None) -> Todo:
         """Held -> its lease never shortened; Conflict when not held."""
-        body = _given(lease_id=lease_id, ttl_s=ttl_s)
+        body = given(lease_id=lease_id, ttl_s=ttl_s)
         return wire.todo_of((await self._call("POST", _todo_path(id, "heartbeat"), body, again=True))["todo"])
 
     async def complete(self, id: str, lease_id: str | None = None, *, result: Any = None) -> Ended:
         """Held -> done; the same lease id again gives the same todo, replayed."""
-        return await self._end(id, "complete", lease_id, _given(lease_id=lease_id), result)
+        return await self._end(id, "complete", lease_id, given(lease_id=lease_id), result)
 
     async def fail(
         self,
@@ -191,14 +195,14 @@ class Client:
         retry_in_s: float | None = None,
     ) -> Ended:
         """Held -> parked until its backoff is over, or a dead letter; replays by lease id."""
-        body = _given(lease_id=lease_id, error=_words(error), retry=None if retry else False, retry_in_s=retry_in_s)
+        body = given(lease_id=lease_id, error=words(error), retry=None if retry else False, retry_in_s=retry_in_s)
         return await self._end(id, "fail", lease_id, body, result)
 
     async def release(
         self, id: str, lease_id: str | None = None, *, note: str | None = None, delay_s: float | None = None
     ) -> Ended:
         """Held -> pending at once with the attempt given back; replays by lease id."""
-        body = _given(lease_id=lease_id, note=_words(note), delay_s=delay_s)
+        body = given(lease_id=lease_id, note=words(note), delay_s=delay_s)
         return await self._end(id, "release", lease_id, body, None)
 
     async def _end(self, id: str, verb: str, lease_id: str | None, body: dict[str, Any], result: Any) -> Ended:
@@ -221,8 +225,8 @@ class Client:
             results += map(_result, answer["results"])
         if claim is None:
             return results, []
-        fields = _given(queues=_names(claim.queues), ttl_s=claim.ttl_s, limit=claim.limit, worker=claim.worker)
-        asked = f'{bodies[-1]},"claim":{_encode(fields).decode()}}}'.encode()
+        fields = given(queues=names(claim.queues), ttl_s=claim.ttl_s, limit=claim.limit, worker=claim.worker)
+        asked = f'{bodies[-1]},"claim":{encode(fields).decode()}}}'.encode()
         try:
             answer = await self._call("POST", "/v1/todos/outcomes", asked)
         except Unavailable:
@@ -239,7 +243,7 @@ class Client:
 
     async def cancel(self, id: str, *, reason: str | None = None, request_id: str | None = None) -> Todo:
         """Live -> failed, cancelled; for admins and the todo's creator."""
-        return await self._change("POST", _todo_path(id, "cancel"), _given(reason=_words(reason)), request_id)
+        return await self._change("POST", _todo_path(id, "cancel"), given(reason=words(reason)), request_id)
 
     async def update(
         self,
@@ -253,7 +257,7 @@ class Client:
         request_id: str | None = None,
     ) -> Todo:
         """Pending -> pending, changed; for admins and the todo's creator."""
-        body = _given(title=title, priority=priority)
+        body = given(title=title, priority=priority)
         if not isinstance(payload, Unset):
             check_json(payload, "payload")
             body["payload"] = payload
@@ -291,37 +295,6 @@ class Client:
 # From arguments to bodies.
 
 
-def _given(**fields: Any) -> dict[str, Any]:
-    return {field: value for field, value in fields.items() if value is not None}
-
-
-def _names(queues: Sequence[str] | None) -> list[str] | None:
-    if isinstance(queues, str):
-        raise Invalid(f"queues is the text {queues[:64]!r}; expected a list of names", field="queues")
-    return None if queues is None else list(queues)
-
-
-def _words(words: str | None) -> str | None:
-    # Cut as the desk would, or a long one would be refused for its size.
-    return None if words is None else cut(words, MAX_NOTE_BYTES)
-
-
-def _header(key: str) -> str:
-    check_key(key, "request_id")
-    if not key.isascii():
-        raise Invalid("request_id is expected to be ASCII: it travels as a header", field="request_id")
-    return key
-
-
-def _encode(body: Mapping[str, Any]) -> bytes:
-    try:
-        return dump_json(body).encode()
-    except (ValueError, TypeError, RecursionError) as error:
-        for field, value in body.items():
-            check_json(value, field)
-        raise Invalid(f"the body is no JSON: {error}") from None
-
-
 def _todo_path(id: str, verb: str = "") -> str:
     path = f"/v1/todos/{check_id(id, Prefix.TODO, 'todo')}"
     return f"{path}/{verb}" if verb else path
@@ -334,7 +307,7 @@ def _new_body(new: NewTodo, field: str = "payload") -> dict[str, Any]:
     return {
         "queue": new.queue,
         "title": new.title,
-        **_given(
+        **given(
             kind=new.kind or None,
             payload=new.payload,
             priority=new.priority or None,
@@ -349,7 +322,7 @@ def _new_body(new: NewTodo, field: str = "payload") -> dict[str, Any]:
 
 def _with_result(body: Mapping[str, Any], result: Any) -> str:
     """The JSON text of a body with its result cleaned and cut: an ending is never refused for what it says."""
-    text = _encode(body).decode()
+    text = encode(body).decode()
     if result is None:
         return text
     comma = "," if body else ""
@@ -361,13 +334,13 @@ def _item_text(item: OutcomeItem) -> str:
     if item.lease_id is not None:
         body["lease_id"] = item.lease_id
     if item.error is not None:
-        body["error"] = _words(item.error)
+        body["error"] = words(item.error)
     if not item.retry:
         body["retry"] = False
     if item.retry_in_ms is not None:
         body["retry_in_s"] = item.retry_in_ms / 1000
     if item.note is not None:
-        body["note"] = _words(item.note)
+        body["note"] = words(item.note)
     if item.delay_ms is not None:
         body["delay_s"] = item.delay_ms / 1000
     return _with_result(body, item.result)

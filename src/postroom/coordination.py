@@ -6,21 +6,17 @@ Source: seed 003. It works against whatever speaks 0.1 on a Unix socket.
 
 from __future__ import annotations
 
-import json
 import os
-import socket
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from postroom.errors import Ambiguous, Incompatible, Invalid, PostroomError, Unavailable, from_dict
+from postroom.errors import Ambiguous, Incompatible, Invalid, PostroomError, Unavailable
+from postroom.exchange import PROTOCOL, ask
 
-PROTOCOL = "0.1"
 REQUIRED = frozenset({"bounded_delivery_ack_v1", "idempotent_send_v1"})
 CLIENT_ID = "coordination-engine"
 PROVENANCE = "coordination_engine"
-MOST_ANSWER_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +41,12 @@ class WakeReceipt:
     """Where a wake stands: the message and endpoint that identify it, its state, and what it was asked for.
 
     `details` is the whole answer: attempts, deadlines, reasons. No state says that an agent did the work (T54).
+    state: None for the repeat of a wake so old that the daemon keeps only its id.
     """
 
     message_id: str
     endpoint_id: str | None
-    state: str
+    state: str | None
     deduplicated: bool
     lease_id: str | None
     trigger_id: str | None
@@ -57,11 +54,12 @@ class WakeReceipt:
 
     @classmethod
     def of(cls, view: Mapping[str, Any], *, deduplicated: bool = False) -> Self:
-        """The receipt of a message as the socket shows it."""
+        """The receipt of a message as the socket shows it. Raises Incompatible for a view that has no id or state."""
+        forgotten = deduplicated and view.get("state") is None
         return cls(
-            message_id=str(view["message_id"]),
+            message_id=_text(view, "message_id"),
             endpoint_id=view.get("endpoint_id"),
-            state=str(view["state"]),
+            state=None if forgotten else _text(view, "state"),
             deduplicated=deduplicated,
             lease_id=view.get("idempotency_key"),
             trigger_id=view.get("correlation_id"),
@@ -91,7 +89,12 @@ class CoordinationEngineAdapter:
 
     def ping(self) -> Mapping[str, Any]:
         """The service as it tells of itself, once it is one this adapter can work with (T5-T8)."""
-        answer = self._call({"op": "ping", "protocol": PROTOCOL})
+        try:
+            answer = self._call({"op": "ping", "protocol": PROTOCOL})
+        except PostroomError as error:
+            if type(error) in {PostroomError, Invalid}:
+                raise Incompatible(f"the service refuses protocol {PROTOCOL}: {error.message}") from None
+            raise
         spoken = str(answer.get("protocol", ""))
         if spoken.split(".", 1)[0] != PROTOCOL.split(".", 1)[0]:
             raise Incompatible(f"the service speaks protocol {spoken[:40]!r}; expected {PROTOCOL}", field="protocol")
@@ -106,7 +109,7 @@ class CoordinationEngineAdapter:
         asked: dict[str, Any] = {"op": "endpoints", "protocol": PROTOCOL, "live": True}
         if target_repo is not None:
             asked["target_repo"] = target_repo
-        return list(self._call(asked)["endpoints"])
+        return _views(self._call(asked), "endpoints")
 
     def wake(self, request: WakeRequest) -> WakeReceipt:
         """Nothing -> an admitted message for the one live endpoint of the repository; the same wake again is the first one.
@@ -167,10 +170,10 @@ class CoordinationEngineAdapter:
             "limit": limit,
         }
         answer = self._call({key: value for key, value in asked.items() if value is not None})
-        return WakeHistory(tuple(WakeReceipt.of(one) for one in answer["messages"]), answer.get("next_cursor"))
+        return WakeHistory(tuple(WakeReceipt.of(one) for one in _views(answer, "messages")), answer.get("next_cursor"))
 
     def _resolve(self, target_repo: str) -> str:
-        found = [str(one["endpoint_id"]) for one in self.endpoints(target_repo)]
+        found = [_text(one, "endpoint_id") for one in self.endpoints(target_repo)]
         if not found:
             raise Unavailable(f"no live endpoint has {target_repo[:64]!r}", field="target_repo")
         if len(found) > 1:
@@ -181,44 +184,24 @@ class CoordinationEngineAdapter:
 
     def _receipt(self, op: str, message_id: str) -> WakeReceipt:
         answer = self._call({"op": op, "protocol": PROTOCOL, "message_id": message_id})
-        return WakeReceipt.of(answer["message"])
+        view = answer.get("message")
+        if not isinstance(view, dict):
+            raise Incompatible("the service's answer has no message", field="message")
+        return WakeReceipt.of(view)
 
     def _call(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        try:
-            line = json.dumps(request, ensure_ascii=False, allow_nan=False).encode()
-        except (TypeError, ValueError) as error:
-            raise Invalid(f"metadata is expected to be plain JSON: {error}", field="metadata") from None
-        answer = self._exchange(line + b"\n")
-        if answer.get("ok") is True:
-            return answer
-        told = answer.get("error")
-        raise from_dict(told) if isinstance(told, dict) else PostroomError("the service refused and did not say why")
+        return ask(self.path, request, self.timeout)
 
-    def _exchange(self, line: bytes) -> dict[str, Any]:
-        until = time.monotonic() + self.timeout
-        received = bytearray()
-        try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-                connection.settimeout(self.timeout)
-                connection.connect(self.path)
-                connection.sendall(line)
-                while b"\n" not in received:
-                    connection.settimeout(max(until - time.monotonic(), 0.001))
-                    part = connection.recv(65536)
-                    if not part or len(received) > MOST_ANSWER_BYTES:
-                        break
-                    received += part
-        except TimeoutError:
-            raise Unavailable(f"{self.path} gave no answer within {self.timeout:g} s") from None
-        except OSError as error:
-            raise Unavailable(f"nobody answers on {self.path}: {error.strerror or error}") from None
-        head, found, _ = received.partition(b"\n")
-        if not found:
-            raise Unavailable(f"the connection to {self.path} ended before its answer")
-        try:
-            answer = json.loads(head)
-        except ValueError:
-            answer = None
-        if not isinstance(answer, dict):
-            raise Incompatible(f"what answers on {self.path} does not speak protocol {PROTOCOL}")
-        return answer
+
+def _text(view: Mapping[str, Any], name: str) -> str:
+    value = view.get(name)
+    if not isinstance(value, str):
+        raise Incompatible(f"the service's answer has no {name}", field=name)
+    return value
+
+
+def _views(answer: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    value = answer.get(name)
+    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+        raise Incompatible(f"the service's answer has no list of {name}", field=name)
+    return value

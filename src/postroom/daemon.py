@@ -7,22 +7,33 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from postroom.carriers.carrier import Carrier
+from postroom.carriers.courier import Courier
+from postroom.carriers.opencode_server import OpencodeServer
+from postroom.carriers.roll import Roll
+from postroom.carriers.table import make_carriers
+from postroom.carriers.whereabouts import Whereabouts
 from postroom.config import Settings
+from postroom.endpoint import CarrierKind
 from postroom.errors import Misconfigured, PostroomError, Unavailable
 from postroom.ids import RandomIds
 from postroom.installation import Installation, read_sources
 from postroom.model import Principal, Role
 from postroom.office import Office, compose, connect, make_engine, wall_clock
+from postroom.services.gita import GitaRegistry, registry_file
 from postroom.sources.roster import Roster
+from postroom.store.statements import Dialect
 
 __all__ = ["Daemon", "Office", "compose", "connect", "make_engine", "serve", "wall_clock"]
 
 OPEN_AGAIN = 1.0
 """Seconds between two tries to reach a database that is away."""
+
+_M_MMAP_THRESHOLD = -3
 
 log = logging.getLogger("postroom")
 
@@ -30,8 +41,11 @@ log = logging.getLogger("postroom")
 class Daemon:
     """A served installation: it answers 503 while its database is away, and keeps trying to reach it (RULINGS 20)."""
 
-    def __init__(self, settings: Settings, office: Office) -> None:
+    def __init__(self, settings: Settings, office: Office, carriers: Mapping[CarrierKind, Carrier]) -> None:
         self.settings = settings
+        self.courier = Courier(office.dispatch, carriers, office.wake, listening=lambda: office.engine.listening)
+        self._roll = Roll(office.registry, carriers)
+        self._gita = GitaRegistry(registry_file(os.environ, Path.home()), required=settings.post.gita_required)
         self.installation = Installation(settings, office.roster, wall_clock, RandomIds())
         self.office = office
         self.started_at = wall_clock()
@@ -56,6 +70,7 @@ class Daemon:
             "ready": self._reason is None,
             "uptime_s": round((wall_clock() - self.started_at) / 1000, 1),
             "waiting_claims": self.office.waiting.waiting,
+            "waiting_readers": self.office.watch.waiting,
             "queues": [queue_view(status) for status in queues],
             "sweep": {
                 "last_run_at": show_time(report.last_run_at),
@@ -64,6 +79,8 @@ class Daemon:
                 "deleted": report.deleted,
                 "failures": report.failures,
             },
+            "post": dict(self.courier.status()),
+            "gita": {"file": str(self._gita.file), "required": self._gita.required},
             "sources": [source.name for source in self.office.roster],
             "warnings": [*self.office.roster.warnings, *await self.office.sweep.warnings()],
         }
@@ -77,10 +94,13 @@ class Daemon:
         from postroom.doors.hooks import HooksDoor
         from postroom.doors.listeners import Listeners
         from postroom.doors.mcp.http import McpDoor
+        from postroom.doors.socket.capture import Capture
+        from postroom.doors.socket.lines import Lines
 
         chosen = self.settings
+        capture = Capture(chosen.data / "protocol.jsonl", wall_clock)
         hooks = HooksDoor(self.office.roster, self.office.intake, self.ready, wall_clock)
-        mcp = McpDoor(lambda principal: self.office.desk(principal, "mcp"), chosen.http_hosts)
+        mcp = McpDoor(lambda principal: self.office.desk(principal, "mcp"), self.office.mail, chosen.http_hosts)
         listeners = Listeners(
             self._app(hooks, mcp),
             hooks,
@@ -88,6 +108,7 @@ class Daemon:
             port=chosen.port,
             path=chosen.socket,
             hooks_port=chosen.hooks_port,
+            lines=Lines(self._socket_door(capture).answer),
         )
         listeners.open()
         self.installation.base, self.installation.hooks_base = listeners.base, listeners.hooks_base
@@ -103,11 +124,14 @@ class Daemon:
             stopped.cancel()
         finally:
             await self.office.waiting.close()
+            await self.office.watch.close()
             listeners.stop()
+            await self.courier.close()
             keeper.cancel()
             await asyncio.gather(serving, keeper, return_exceptions=True)
             await mcp.close()
             listeners.close()
+            capture.close()
             await self.office.engine.close()
         if self._failure is not None:
             raise self._failure
@@ -131,7 +155,9 @@ class Daemon:
                 log.warning("%s; trying again", error.message)
                 await asyncio.sleep(OPEN_AGAIN)
         self._reason = None
-        await self.office.sweep.run()
+        async with asyncio.TaskGroup() as tasks:
+            for run in (self.office.sweep.run, self.courier.run, self._roll.run):
+                tasks.create_task(run())
 
     async def _prepare(self) -> None:
         path = self.settings.token_file
@@ -140,6 +166,9 @@ class Daemon:
         except (OSError, UnicodeDecodeError) as error:
             raise Misconfigured(f"the admin's token {path} cannot be used: {error}", field="data") from None
         operator = Principal("admin", Role.ADMIN)
+        if self.office.engine.dialect is Dialect.SQLITE:
+            # The file is this process's alone, so whoever held a lease is gone.
+            await self.office.dispatch.lapse_all()
         for name, changes in self.settings.queues.items():
             try:
                 await self.office.queues.put(operator, name, dict(changes))
@@ -147,6 +176,20 @@ class Daemon:
                 raise Misconfigured(
                     f"{self.settings.file}: [queue.{name}]: {error.message}", field=error.field
                 ) from None
+
+    def _socket_door(self, capture: Any) -> Any:
+        from postroom.doors.socket.operations import SocketDoor
+
+        office = self.office
+        return SocketDoor(
+            post=office.post,
+            receipts=office.receipts,
+            registry=office.registry,
+            gita=self._gita,
+            place=office.place,
+            capture=capture,
+            away=lambda: self._reason or office.sweep.away,
+        )
 
     def _app(self, hooks: Any, mcp: Any) -> Any:
         from postroom.doors.http.api import Api
@@ -168,6 +211,11 @@ class Daemon:
                 installation=self.installation,
                 tokens=office.tokens,
                 trace=office.trace,
+                post=office.post,
+                receipts=office.receipts,
+                inbox=office.inbox,
+                registry=office.registry,
+                place=office.place,
                 desk_for=lambda principal: office.desk(principal, "api"),
                 status=self.status,
                 ready=self.ready,
@@ -198,13 +246,33 @@ def serve(settings: Settings) -> int:
         print(f"postroom serves {places}", flush=True)
 
     async def main() -> int:
-        office = compose(make_engine(settings.database), roster=Roster(sources))
-        return await Daemon(settings, office).run(announce)
+        servers = [OpencodeServer(place.url, place.password) for place in settings.post.opencode]
+        carriers = make_carriers(servers, tmux=True)
+        office = compose(
+            make_engine(settings.database),
+            roster=Roster(sources),
+            policy=settings.post.policy,
+            place=Whereabouts(carriers.values()),
+        )
+        return await Daemon(settings, office, carriers).run(announce)
 
+    _give_large_buffers_back()
     # Threads that hand a short answer back must not wait 5 ms for the interpreter.
     sys.setswitchinterval(0.001)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(main())
+
+
+def _give_large_buffers_back() -> None:
+    """Have glibc keep large buffers apart from its heap, so that a large delivery leaves nothing behind.
+
+    By itself it takes the first large buffer that is freed for a sign to place the following ones in the heap: they
+    are copied as they grow, and what lies above them keeps their memory.
+    """
+    import ctypes
+
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 1024 * 1024)
 
 
 def admin_secret(path: Path) -> str:

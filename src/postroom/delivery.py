@@ -219,13 +219,13 @@ def retry(delivery: Delivery, now: int) -> Delivery:
     )
 
 
-def cancel(delivery: Delivery, now: int) -> Delivery:
+def cancel(delivery: Delivery, now: int, why: str | None = None) -> Delivery:
     """Pending or waiting for its acknowledgement, and with no courier -> failed, `cancelled` (RULINGS 30)."""
     if leased(delivery):
         raise Conflict(f"{delivery.id} is being written", state="being_written")
     if not delivery.live:
         raise Conflict(f"{delivery.id} is {delivery.state}; only one under way is cancelled")
-    return _failed(delivery, now, Cause.CANCELLED, None)
+    return _failed(delivery, now, Cause.CANCELLED, why)
 
 
 def expire(delivery: Delivery, now: int) -> Delivery:
@@ -257,5 +257,21 @@ def rebind(delivery: Delivery, now: int, endpoint_id: str, target_key: str, mail
         handoff_seq=delivery.handoff_seq if mailbox == delivery.mailbox else None,
         doubtful=False,
         next_attempt_at=None,
+        updated_at=now,
+    )
+
+
+def see(delivery: Delivery, now: int) -> Delivery:
+    """The target's own record shows it, for the first time (RULINGS 24)."""
+    return delivery if delivery.seen_at is not None else replace(delivery, seen_at=now, updated_at=now)
+
+
+def end_turn(delivery: Delivery, now: int, *, answered: bool, reason: str | None = None) -> Delivery:
+    """The turn that its write began is over: answered, and therefore seen, or noted as lost (RULINGS 23, 24)."""
+    return replace(
+        delivery,
+        answered_at=(delivery.answered_at or now) if answered else delivery.answered_at,
+        seen_at=(delivery.seen_at or now) if answered else delivery.seen_at,
+        last_failure_reason=reason if reason is not None else delivery.last_failure_reason,
         updated_at=now,
     )

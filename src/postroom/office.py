@@ -10,16 +10,24 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from postroom.carriers.whereabouts import Whereabouts
+from postroom.delivery import Policy
 from postroom.errors import Misconfigured
 from postroom.ids import Ids, RandomIds
 from postroom.limits import check_name
 from postroom.model import Principal, Role
 from postroom.services.claims import ClaimService
+from postroom.services.dispatch import DispatchService
 from postroom.services.endings import EndingService
 from postroom.services.events import EventService
+from postroom.services.inbox import InboxService
 from postroom.services.intake import IntakeService
 from postroom.services.local import LocalDesk
+from postroom.services.local_post import LocalPost, Place
+from postroom.services.post import PostService
 from postroom.services.queues import QueueService
+from postroom.services.receipts import ReceiptService
+from postroom.services.registry import Registry
 from postroom.services.replays import ReplayService
 from postroom.services.requests import Requests
 from postroom.services.rulesets import RuleSetService
@@ -31,14 +39,21 @@ from postroom.services.trace import TraceService
 from postroom.services.trials import TrialService
 from postroom.services.waiting import WaitingRoom
 from postroom.services.wake import Wake
+from postroom.services.watch import Watch
 from postroom.sources.roster import Roster
+from postroom.store.admissions import AdmissionTable
 from postroom.store.claims import ClaimTable
+from postroom.store.deliveries import DeliveryTable
+from postroom.store.endpoints import EndpointTable
 from postroom.store.engine import Engine
 from postroom.store.events import EventTable
+from postroom.store.mailboxes import MailboxTable
+from postroom.store.posted import PostedTable
 from postroom.store.queues import QueueTable
 from postroom.store.requests import RequestTable
 from postroom.store.rule_sets import RuleSetTable
 from postroom.store.sweeps import SweepTable
+from postroom.store.targets import TargetTable
 from postroom.store.todos import TodoTable
 from postroom.store.tokens import TokenTable
 
@@ -66,12 +81,24 @@ class Office:
     roster: Roster
     tokens: TokenService
     trace: TraceService
+    dispatch: DispatchService
+    receipts: ReceiptService
+    post: PostService
+    inbox: InboxService
+    registry: Registry
+    watch: Watch
+    place: Place
     sweep: Sweep
     wake: Wake
 
     def desk(self, principal: Principal, source: str = "python") -> LocalDesk:
         """The verbs of the queue for one principal."""
-        return LocalDesk(principal, self.todos, self.claims, self.endings, self.waiting, source)
+        post = self.mail(principal)
+        return LocalDesk(principal, self.todos, self.claims, self.endings, self.waiting, post, source)
+
+    def mail(self, principal: Principal, place: Place | None = None) -> LocalPost:
+        """The verbs of the post for one principal; `place` knows the carriers' addresses, the office's own by default."""
+        return LocalPost(principal, self.post, self.receipts, self.inbox, self.registry, place or self.place)
 
 
 def make_engine(url: str, clock: Callable[[], int] = wall_clock) -> Engine:
@@ -94,11 +121,18 @@ def compose(
     jitter: random.Random | None = None,
     clock: Callable[[], int] = wall_clock,
     roster: Roster | None = None,
+    policy: Policy | None = None,
+    place: Place | None = None,
 ) -> Office:
-    """Every service over an engine; nothing runs yet. `roster` holds the sources, none when it is not given."""
+    """Every service over an engine; nothing runs yet. `roster` holds the sources, none when it is not given.
+
+    policy: how long leases, acknowledgements and turns of the post take, the usual one when it is not given. place:
+    the carriers' addresses; without it those of inboxes and sessions.
+    """
     ids = ids or RandomIds()
     jitter = jitter or random.Random()
     roster = roster or Roster()
+    policy = policy or Policy()
     wake = Wake(engine)
     todo_table, claim_table = TodoTable(engine.dialect), ClaimTable(engine.dialect)
     queue_table, event_table = QueueTable(), EventTable()
@@ -109,6 +143,10 @@ def compose(
     events = EventService(engine, event_table)
     rulesets = RuleSetService(engine, RuleSetTable(), roster, time.monotonic)
     sorter = Sorter(rulesets, event_table, todo_table, ids)
+    sweep_table, delivery_table = SweepTable(engine.dialect), DeliveryTable(engine.dialect, policy)
+    dispatch = DispatchService(engine, delivery_table, TargetTable(policy), sweep_table, wake, ids)
+    endpoint_table, mailbox_table = EndpointTable(policy.live), MailboxTable()
+    watch = Watch(engine, mailbox_table, wake)
     return Office(
         engine=engine,
         todos=todos,
@@ -122,9 +160,27 @@ def compose(
         replays=ReplayService(engine, event_table, roster, sorter, requests, wake),
         trials=TrialService(engine, event_table, roster, rulesets),
         roster=roster,
-        tokens=TokenService(engine, TokenTable(), wake, ids, time.monotonic),
+        tokens=TokenService(engine, TokenTable(), endpoint_table, wake, ids, time.monotonic),
         trace=TraceService(engine, todos, events, event_table),
-        sweep=Sweep(engine, SweepTable(engine.dialect), queue_table, wake, clock),
+        dispatch=dispatch,
+        receipts=ReceiptService(engine, delivery_table, requests, wake),
+        post=PostService(
+            engine,
+            AdmissionTable(engine.dialect, policy.live),
+            PostedTable(engine.dialect, delivery_table),
+            delivery_table,
+            endpoint_table,
+            requests,
+            wake,
+            watch,
+            ids,
+            clock,
+        ),
+        inbox=InboxService(engine, mailbox_table, endpoint_table, watch),
+        registry=Registry(engine, endpoint_table, ids),
+        watch=watch,
+        place=place or Whereabouts(),
+        sweep=Sweep(engine, sweep_table, queue_table, dispatch, wake, clock),
         wake=wake,
     )
 
@@ -146,4 +202,5 @@ async def connect(url: str, *, name: str = "python") -> AsyncIterator[LocalDesk]
         sweep.cancel()
         await asyncio.gather(sweep, return_exceptions=True)
         await office.waiting.close()
+        await office.watch.close()
         await office.engine.close()

@@ -227,6 +227,7 @@ def token_view(token: Token) -> dict[str, Any]:
         "name": token.name,
         "role": str(token.role),
         "queues": list(token.queues),
+        "speaks_as": list(token.speaks_as),
         "created_at": show_time(token.created_at),
         "revoked_at": show_time(token.revoked_at),
     }

@@ -26,3 +26,4 @@ async def rig(engine: SqliteEngine) -> AsyncIterator[Rig]:
     made = await Rig(engine).fill()
     yield made
     await made.office.waiting.close()
+    await made.office.watch.close()

@@ -95,7 +95,7 @@ def running(socket: Path | None = None) -> Iterator[FakeDaemon]:
             self.end_headers()
             self.wfile.write(sent)
 
-        do_GET = do_POST = do_PUT = do_PATCH = _handle
+        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _handle
 
     server: HTTPServer
     if socket is None:

@@ -14,8 +14,10 @@ from postroom.doors.firing import Fired
 from postroom.doors.hooks import HooksDoor
 from postroom.doors.http.api import Api
 from postroom.doors.http.app import build_app
+from postroom.endpoint import ANY_REACH
 from postroom.errors import Invalid, Misconfigured
 from postroom.ids import RandomIds
+from postroom.message import Written
 from postroom.model import Principal, Role
 from postroom.office import Office, compose
 from postroom.sources.roster import Roster
@@ -58,6 +60,11 @@ class Rig:
                 tokens=self.office.tokens,
                 trace=self.office.trace,
                 desk_for=lambda principal: self.office.desk(principal, "api"),
+                post=self.office.post,
+                receipts=self.office.receipts,
+                inbox=self.office.inbox,
+                registry=self.office.registry,
+                place=self.office.place,
                 status=self._status,
                 ready=lambda: self.reason,
                 allowed_hosts=hosts,
@@ -91,14 +98,17 @@ class Rig:
         return {"version": "0", "asked_by": principal.name}
 
     async def fill(self) -> Self:
-        """Make the tokens: `root` is admin; `ann` and `bob` use every queue, `eve` only those of `lab/`."""
-        for name, role, queues in (
-            ("root", "admin", ("*",)),
-            ("ann", "agent", ("*",)),
-            ("bob", "agent", ("*",)),
-            ("eve", "agent", ("lab/*",)),
+        """Make the tokens: `root` is admin; `ann` and `bob` use every queue, `eve` only those of `lab/`.
+
+        `ann` speaks as every session besides her own name.
+        """
+        for name, role, queues, speaks_as in (
+            ("root", "admin", ("*",), ()),
+            ("ann", "agent", ("*",), ("ses_*",)),
+            ("bob", "agent", ("*",), ()),
+            ("eve", "agent", ("lab/*",), ()),
         ):
-            _, self.secrets[name] = await self.office.tokens.create(ROOT, name, role, queues)
+            _, self.secrets[name] = await self.office.tokens.create(ROOT, name, role, queues, speaks_as)
         return self
 
     def client(self, who: str | None = "root", **headers: str) -> httpx2.AsyncClient:
@@ -147,6 +157,15 @@ def refusal(answer: httpx2.Response, status: int, code: str) -> dict[str, Any]:
     assert error["code"] == code
     assert error["message"]
     return dict(error)
+
+
+async def hand_off(rig: Rig, target: str) -> str:
+    """Write what waits longest for a target, as its courier would: the message's id."""
+    parcel = await rig.office.dispatch.lease(target, [ANY_REACH])
+    assert parcel is not None, target
+    settled = await rig.office.dispatch.settle(parcel, Written.WRITTEN)
+    assert settled is not None
+    return parcel.message.id
 
 
 class Wire:

@@ -7,27 +7,41 @@ import json
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 from mcp.client import Client
 
+from postroom.desk import Desk
 from postroom.doors.mcp.server import build_server
-from postroom.doors.mcp.tools import Caller
+from postroom.doors.mcp.spec import Caller
 from postroom.model import Principal
+from postroom.post import Post
 from tests.doors.memory_desk import MemoryDesk, Shelf
 
 ERAS = ("auto", "legacy")
 """How the SDK's client begins: by discovery, which is revision 2026-07-28, or by the older handshake."""
 
 
+class NoPost:
+    """A post that nobody is expected to touch."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"the post was asked to {name}")
+
+
+NO_POST = cast(Post, NoPost())
+
+
 @asynccontextmanager
-async def at_desk(desk: MemoryDesk, era: str = ERAS[0]) -> AsyncIterator[Client]:
-    """The SDK's own client, in one of the eras, before a server over this desk."""
-    holder = Principal(desk.name)
+async def at_desk(
+    desk: Desk, era: str = ERAS[0], *, name: str = "agent", post: Post = NO_POST
+) -> AsyncIterator[Client]:
+    """The SDK's own client, in one of the eras, before a server over this desk and this post of the name."""
+    holder = Principal(name)
 
     async def caller_of(_: object) -> Caller:
-        return Caller(desk, holder.holds)
+        return Caller(desk, post, holder.holds)
 
     async with Client(build_server(caller_of), mode=era) as client:
         yield client

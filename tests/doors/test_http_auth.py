@@ -228,3 +228,27 @@ async def test_mcp_gets_who_asks(engine: SqliteEngine) -> None:
     assert [principal.name for principal in seen] == ["ann"]
     refusal(await ask(rig, "ann", "POST", "/mcp/", {}), 404, "not_found")
     refusal(await ask(rig, "ann", "POST", "/mcp", {}, host="evil.example"), 403, "forbidden")
+
+
+async def test_a_token_says_whom_it_speaks_as(rig: Rig) -> None:
+    body = {"name": "plugin", "speaks_as": ["ses_*", "builder", "a@b:c/d"]}
+    made = await post(rig, "root", "/v1/tokens", body, 201)
+    assert made["token"]["speaks_as"] == body["speaks_as"]
+    plain = await post(rig, "root", "/v1/tokens", {"name": "plain"}, 201)
+    assert plain["token"]["speaks_as"] == []
+    listed = {one["name"]: one["speaks_as"] for one in (await get(rig, "root", "/v1/tokens"))["tokens"]}
+    assert listed["plugin"] == body["speaks_as"]
+    rig.secrets |= {"plugin": made["secret"], "plain": plain["secret"]}
+    for who, sender, status in (
+        ("plugin", "ses_x", 202),
+        ("plugin", "builder", 202),
+        ("plugin", "plugin", 202),
+        ("plugin", "builder2", 403),
+        ("plain", "ses_x", 403),
+        ("plain", "plain", 202),
+    ):
+        answer = await ask(rig, who, "POST", "/v1/messages", {"from": sender, "to": "bob", "payload": "x"})
+        assert answer.status_code == status, (who, sender, answer.text)
+    for bad in ([""], ["a b"], [5], "ses_*", ["["], ["x" * 129], ["a"] * 101):
+        answer = await ask(rig, "root", "POST", "/v1/tokens", {"name": "other", "speaks_as": bad})
+        assert refusal(answer, 400, "invalid")["field"].startswith("speaks_as")

@@ -15,7 +15,7 @@ from mcp.shared.message import SessionMessage
 
 from postroom.doors.mcp.greeting import greet
 from postroom.doors.mcp.server import build_server
-from postroom.doors.mcp.tools import Caller
+from postroom.doors.mcp.spec import Caller
 
 META = "io.modelcontextprotocol/"
 ABLE = {

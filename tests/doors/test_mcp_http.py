@@ -17,7 +17,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from postroom.doors.mcp.http import MAX_BODY_BYTES, McpDoor
 from postroom.model import Principal, TodoState
-from tests.doors.mcp_rig import ERAS, filled, good, loopback, refused, until
+from tests.doors.mcp_rig import ERAS, NO_POST, filled, good, loopback, refused, until
 from tests.doors.memory_desk import MemoryDesk, Shelf
 
 TOKENS = {"Bearer tk_ann": Principal("ann"), "Bearer tk_bob": Principal("bob")}
@@ -29,7 +29,7 @@ class House:
 
     def __init__(self, shelf: Shelf, hosts: tuple[str, ...] = ()) -> None:
         self.shelf = shelf
-        self.door = McpDoor(lambda principal: MemoryDesk(shelf, principal.name), hosts)
+        self.door = McpDoor(lambda principal: MemoryDesk(shelf, principal.name), lambda _: NO_POST, hosts)
         self.url = ""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -151,7 +151,7 @@ async def test_every_request_stands_alone(house: House, form: Any) -> None:
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "application/json"
     assert "mcp-session-id" not in answer.headers
-    assert len(answer.json()["result"]["tools"]) == 9
+    assert len(answer.json()["result"]["tools"]) == 13
     assert (await house.post(message, **{**headers, "mcp-session-id": "long-gone"})).status_code == 200
 
 

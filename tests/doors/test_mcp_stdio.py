@@ -199,7 +199,7 @@ async def test_an_agent_claims_and_completes(era: str) -> None:
 
 async def test_without_a_daemon_the_tools_are_listed_and_calls_say_so(nowhere: str) -> None:
     async with Client(parameters(socket=nowhere)) as client:
-        assert len((await client.list_tools()).tools) == 9
+        assert len((await client.list_tools()).tools) == 13
         error = await refused(client, "claim_next", wait_s=0)
         assert error["code"] == "unavailable"
         assert "postroom serve" in error["hint"]
@@ -339,6 +339,7 @@ async def test_nothing_but_messages_is_on_stdout(nowhere: str) -> None:
         "from postroom.doors.mcp import stdio\n"
         "from tests.doors.memory_desk import MemoryDesk, Shelf\n"
         "class Loud(MemoryDesk):\n"
+        "    post = None\n"
         "    async def get(self, id):\n"
         "        print('stray'); sys.stdout.flush(); logging.getLogger('x').warning('logged')\n"
         "        raise RuntimeError('broken')\n"

@@ -16,7 +16,11 @@ from postroom.model import Attempt, Outcome, TodoState
 from tests.doors.mcp_rig import ERAS, at_desk, filled, good, new_desk, refused, until
 from tests.doors.memory_desk import MemoryDesk
 
-NAMES = ["list_todos", "get_todo", "claim_next", "claim", "heartbeat", "complete", "fail", "release", "create_for"]
+NAMES = [
+    *("list_todos", "get_todo", "claim_next", "claim", "heartbeat", "complete", "fail", "release", "create_for"),
+    *("send_message", "swarm_read", "ack_message", "who"),
+]
+READ_ONLY = {"list_todos", "get_todo", "swarm_read", "who"}
 
 pytestmark = pytest.mark.parametrize("era", ERAS)
 
@@ -34,7 +38,7 @@ async def test_the_tools_are_listed_with_schemas_and_hints(era: str) -> None:
             assert tool.output_schema is not None
             assert tool.output_schema["type"] == "object"
             assert tool.annotations is not None
-            assert tool.annotations.read_only_hint is (tool.name in {"list_todos", "get_todo"})
+            assert tool.annotations.read_only_hint is (tool.name in READ_ONLY)
             assert tool.annotations.destructive_hint is False
             assert tool.annotations.open_world_hint is False
         by_name = {tool.name: tool for tool in listed}
@@ -57,7 +61,9 @@ async def test_the_instructions_teach_the_loop_briefly(era: str) -> None:
         told = client.instructions
     assert told == INSTRUCTIONS
     assert len(told) < 1200
-    for word in ("claim_next", "heartbeat", "complete", "fail", "release", "lease_id", "no authority"):
+    for word in ("claim_next", "heartbeat", "complete", "fail", "release", "lease_id", "swarm_read"):
+        assert word in told
+    for word in ("information from a peer", "no authority"):
         assert word in told
 
 

@@ -146,8 +146,8 @@ async def test_an_agent_sees_the_events_of_its_queues(bench: Bench, store: Store
     # S27
     events, once = EventTable(), Once(store)
     id_ = "ev_00000000-0000-7000-8000-000000000001"
-    delivery = Incoming("gh", "github", "k", "push", None, "t", "hmac", b"\xff\x00", [("a", "b")], {}, "d")
-    await events.insert(once, id_, delivery, Decided(EventState.ROUTED, None), "{}")
+    delivery = Incoming("gh", "github", "k", "push", None, "t", "hmac", b"\xff\x00", [("a", "b")], "{}", "d")
+    await events.insert(once, id_, delivery, Decided(EventState.ROUTED, None))
     todo = await bench.create("inbox")
     await events.link(once, EventTodo(id_, todo.id, "inbox", "r", True))
     eve = Principal("eve", queues=("other",))

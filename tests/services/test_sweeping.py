@@ -146,8 +146,8 @@ async def test_an_event_stays_while_a_kept_todo_came_of_it(bench: Bench, store: 
     ids = ["ev_00000000-0000-7000-8000-00000000000" + str(n) for n in range(2)]
     todos = [await bench.complete(ANN, await bench.claimed()), await bench.create()]
     for id_, todo in zip(ids, todos, strict=True):
-        delivery = Incoming("gh", "github", id_, "push", None, "t", "hmac", b"{}", [], {}, "d")
-        await events.insert(once, id_, delivery, Decided(EventState.ROUTED, None), "{}")
+        delivery = Incoming("gh", "github", id_, "push", None, "t", "hmac", b"{}", [], "{}", "d")
+        await events.insert(once, id_, delivery, Decided(EventState.ROUTED, None))
         await events.link(once, EventTodo(id_, todo.id, "inbox", "r", True))
     bench.move(31 * DAY)
     await bench.office.sweep.retention()

@@ -123,7 +123,7 @@ async def test_real_deadlocks_are_resolved(engine: PostgresEngine) -> None:
 
 
 async def test_a_row_that_somebody_else_just_made_is_a_duplicate(engine: PostgresEngine) -> None:
-    token = {"name": "a", "role": "agent", "queues": "[]", "digest": "same"}
+    token = {"name": "a", "role": "agent", "queues": "[]", "speaks_as": "[]", "digest": "same"}
     await engine.write("token_insert", id="t1", **token)
     with pytest.raises(Duplicate):
         await engine.write("token_insert", id="t2", **{**token, "name": "b"})

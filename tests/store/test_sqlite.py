@@ -108,8 +108,10 @@ async def test_one_operation_of_a_group_is_rolled_back_alone(engine: SqliteEngin
 
     async def unique(tx: Tx) -> list[Row]:
         await tx.rows(INSERT, **_insert("nor this"))
-        await tx.rows("token_insert", id="t1", name="a", role="agent", queues="[]", digest="same")
-        return await tx.rows("token_insert", id="t2", name="b", role="agent", queues="[]", digest="same")
+        await tx.rows("token_insert", id="t1", name="a", role="agent", queues="[]", speaks_as="[]", digest="same")
+        return await tx.rows(
+            "token_insert", id="t2", name="b", role="agent", queues="[]", speaks_as="[]", digest="same"
+        )
 
     await _others_write(engine)
     answers = await gather(

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import socket
-import stat
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import uvicorn
 
+from postroom.doors.socket.bound import BoundSocket
+from postroom.doors.socket.lines import Lines
 from postroom.errors import Misconfigured
 
 GRACE_SECONDS = 10
-MAX_SOCKET_PATH = 100
-"""A Unix socket's path is at most 108 bytes on Linux, 104 on BSD; the temporary name beside it needs some of them."""
 
 
 class _Server(uvicorn.Server):
@@ -29,9 +28,23 @@ class _Server(uvicorn.Server):
 
 
 class Listeners:
-    """Every place an installation listens; `hooks_app` alone is behind the hooks port (RULINGS 38)."""
+    """Every place an installation listens; `hooks_app` alone is behind the hooks port (RULINGS 38).
 
-    def __init__(self, app: Any, hooks_app: Any, *, host: str, port: int, path: Path, hooks_port: int | None) -> None:
+    lines: answers those who speak protocol 0.1 on the Unix socket, and there alone (T1, T3).
+    """
+
+    def __init__(
+        self,
+        app: Any,
+        hooks_app: Any,
+        *,
+        host: str,
+        port: int,
+        path: Path,
+        hooks_port: int | None,
+        lines: Lines | None = None,
+    ) -> None:
+        self._lines = lines
         self._app = app
         self._hooks_app = hooks_app
         self._host = host
@@ -39,14 +52,14 @@ class Listeners:
         self._path = path
         self._hooks_port = hooks_port
         self._sockets: list[socket.socket] = []
-        self._bound: tuple[int, int] | None = None
+        self._bound: BoundSocket | None = None
         self._servers: list[tuple[_Server, list[socket.socket]]] = []
 
     def open(self) -> None:
         """Bind everything, so that nobody is told of a place that does not answer. Raises Misconfigured."""
         try:
-            main = [self._tcp(self._port, "port"), self._unix()]
-            self._servers.append((_server(self._app), main))
+            self._servers.append((_server(self._app), [self._tcp(self._port, "port")]))
+            self._servers.append((_server(self._app, self._lines), [self._unix()]))
             if self._hooks_port is not None:
                 self._servers.append((_server(self._hooks_app), [self._tcp(self._hooks_port, "hooks_port")]))
         except BaseException:
@@ -67,31 +80,9 @@ class Listeners:
         return listener
 
     def _unix(self) -> socket.socket:
-        """Bind in a 0700 folder under a name of our own and rename it into place: it is never there with another mode."""
-        path = self._path
-        if len(os.fsencode(path)) > MAX_SOCKET_PATH:
-            raise Misconfigured(f"socket: {path} is longer than {MAX_SOCKET_PATH} bytes", field="socket")
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if path.exists():
-            if not stat.S_ISSOCK(path.lstat().st_mode):
-                raise Misconfigured(f"socket: {path} is there and is no socket", field="socket")
-            if _answers(path):
-                raise Misconfigured(f"socket: another daemon answers on {path}", field="socket")
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._sockets.append(listener)
-        temporary = path.with_name(f".{os.getpid()}.sock")
-        before = os.umask(0o177)
-        try:
-            listener.bind(str(temporary))
-        except OSError as error:
-            raise Misconfigured(f"socket: cannot bind {path}: {error.strerror}", field="socket") from None
-        finally:
-            os.umask(before)
-        os.replace(temporary, path)
-        self._bound = _identity(path)
-        listener.listen(1024)
-        listener.setblocking(False)
-        return listener
+        self._bound = BoundSocket(self._path)
+        self._sockets.append(self._bound.listener)
+        return self._bound.listener
 
     def said(self) -> str:
         """Where it listens, for people."""
@@ -115,7 +106,11 @@ class Listeners:
 
     async def serve(self) -> None:
         """Answer until stopped, then finish what is under way."""
-        await asyncio.gather(*(server.serve(sockets=sockets) for server, sockets in self._servers))
+        try:
+            await asyncio.gather(*(server.serve(sockets=sockets) for server, sockets in self._servers))
+        finally:
+            if self._lines is not None:
+                await self._lines.close(GRACE_SECONDS)
 
     def stop(self) -> None:
         """Serving -> stopping: nothing new is taken, what is under way has 10 s."""
@@ -124,47 +119,35 @@ class Listeners:
 
     def close(self) -> None:
         """Let go of every socket, and of the path when it is still ours."""
-        if self._bound is not None and _identity(self._path) == self._bound:
-            self._path.unlink(missing_ok=True)
+        if self._bound is not None:
+            self._bound.close()
         for one in self._sockets:
             one.close()
 
 
-def _server(app: Any) -> _Server:
-    return _Server(
-        uvicorn.Config(
-            app,
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            date_header=False,
-            lifespan="off",
-            ws="none",
-            timeout_keep_alive=75,
-            timeout_graceful_shutdown=GRACE_SECONDS,
-            h11_max_incomplete_event_size=64 * 1024,
-        )
+def _server(app: Any, lines: Lines | None = None) -> _Server:
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
+        lifespan="off",
+        ws="none",
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+        h11_max_incomplete_event_size=64 * 1024,
     )
+    if lines is not None:
+        config.load()
+        speaks_http: Any = config.http_protocol_class
 
+        def decide(**made: Any) -> asyncio.Protocol:
+            return lines.protocol(partial(speaks_http, **made))
 
-def _identity(path: Path) -> tuple[int, int] | None:
-    """Which file a path is now; another daemon may have put its own there."""
-    try:
-        found = path.lstat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
-
-
-def _answers(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.settimeout(1.0)
-        try:
-            probe.connect(str(path))
-        except OSError:
-            return False
-        return True
+        config.http_protocol_class = decide  # type: ignore[assignment]
+    return _Server(config)
 
 
 def _host(host: str) -> str:

@@ -23,13 +23,17 @@ from postroom.model import (
 )
 from postroom.services.claims import ClaimService
 from postroom.services.endings import EndingService
+from postroom.services.local_post import LocalPost
 from postroom.services.todos import TodoService
 from postroom.services.waiting import WaitingRoom
 from postroom.wire import datetime_ms, seconds_ms
 
 
 class LocalDesk:
-    """Every verb of the queue for one principal, straight to the services; `source` is what its todos say of it."""
+    """Every verb of the queue for one principal, straight to the services; `source` is what its todos say of it.
+
+    post: the verbs of the post for the same principal.
+    """
 
     def __init__(
         self,
@@ -38,9 +42,11 @@ class LocalDesk:
         claims: ClaimService,
         endings: EndingService,
         waiting: WaitingRoom,
+        post: LocalPost,
         source: str = "python",
     ) -> None:
         self.principal = principal
+        self.post = post
         self._todos = todos
         self._claims = claims
         self._endings = endings

@@ -8,9 +8,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from postroom import limits
+from postroom import limits, postage
 from postroom.errors import Unavailable
 from postroom.model import QueueSettings
+from postroom.services.dispatch import DispatchService
 from postroom.services.wake import Wake
 from postroom.store.engine import Engine, Reader, Tx
 from postroom.store.queues import QueueTable
@@ -38,19 +39,30 @@ class SweepReport:
     last_run_at: int | None = None
     lapsed: int = 0
     due: int = 0
+    post: int = 0
     deleted: int = 0
     failures: int = 0
 
 
 class Sweep:
-    """Puts lapsed claims and due todos back, and deletes what is past its retention; `clock` gives ms UTC."""
+    """Puts lapsed claims, due todos and the post's due deliveries back, and deletes what is past its retention.
+
+    `clock` gives ms UTC.
+    """
 
     def __init__(
-        self, engine: Engine, table: SweepTable, queues: QueueTable, wake: Wake, clock: Callable[[], int]
+        self,
+        engine: Engine,
+        table: SweepTable,
+        queues: QueueTable,
+        dispatch: DispatchService,
+        wake: Wake,
+        clock: Callable[[], int],
     ) -> None:
         self._engine = engine
         self._table = table
         self._queues = queues
+        self._dispatch = dispatch
         self._wake = wake
         self._clock = clock
         self._reader = Reader(engine)
@@ -79,12 +91,13 @@ class Sweep:
             await asyncio.sleep(INTERVAL)
 
     async def once(self) -> None:
-        """Lapsed -> pending or dead, parked and due -> pending, delayed and due -> ready (S10, S11)."""
+        """Lapsed -> pending or dead, parked and due -> pending, delayed and due -> ready (S10, S11); the post's besides."""
         names = await self._queues.names(self._reader)
         if names:
             self.report.lapsed += await self._batches(SweepKind.LAPSED, self._table.lapsed, names)
             self.report.due += await self._batches(SweepKind.PARKED, self._table.parked, names)
             self.report.due += await self._batches(SweepKind.DELAYED, self._table.delayed, names)
+        self.report.post += (await self._dispatch.sweep(BATCH)).total
         self.report.last_run_at = self._clock()
 
     async def warnings(self) -> list[str]:
@@ -112,7 +125,7 @@ class Sweep:
         return total
 
     async def retention(self) -> int:
-        """Finished todos, events and request keys that were kept long enough -> gone, never a live row."""
+        """Todos, events, messages, keys and endpoints that were kept long enough -> gone, never a live row."""
         names = await self._queues.names(self._reader, finished=True)
         settings = await self._queues.settings(self._reader)
         gone = 0
@@ -125,7 +138,13 @@ class Sweep:
             for listed, keep in keeps:
                 gone += await self._forget(listed, name, keep)
         gone += await self._delete(partial(self._table.delete_events, keep=limits.KEEP_EVENTS, limit=DELETE_BATCH))
-        gone += await self._delete(partial(self._table.delete_requests, keep=limits.KEEP_REQUESTS, limit=DELETE_BATCH))
+        for delete, keep in (
+            (self._table.delete_requests, limits.KEEP_REQUESTS),
+            (self._table.delete_messages, postage.KEEP_MESSAGES),
+            (self._table.delete_admissions, postage.KEEP_ADMISSIONS),
+            (self._table.delete_endpoints, postage.KEEP_ENDPOINTS),
+        ):
+            gone += await self._delete(partial(delete, keep=keep, limit=DELETE_BATCH))
         self.report.deleted += gone
         return gone
 

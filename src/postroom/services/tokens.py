@@ -10,6 +10,7 @@ from postroom.ids import Ids, Prefix, new_secret, secret_digest
 from postroom.limits import check_name
 from postroom.model import Principal, Role, Token
 from postroom.services.wake import Wake
+from postroom.store.endpoints import EndpointTable
 from postroom.store.engine import Engine, Once, Reader, Tx
 from postroom.store.tokens import TokenTable
 from postroom.text import check_text
@@ -18,6 +19,7 @@ CACHE_SECONDS = 5.0
 CACHE_SIZE = 1024
 
 _GLOB = re.compile(r"[a-z0-9*?][a-z0-9*?._/-]{0,127}")
+_PARTIES = re.compile(r"[A-Za-z0-9*?][A-Za-z0-9*?._:/@-]{0,127}")
 
 
 class TokenService:
@@ -27,6 +29,7 @@ class TokenService:
         self,
         engine: Engine,
         table: TokenTable,
+        endpoints: EndpointTable,
         wake: Wake,
         ids: Ids,
         monotonic: Callable[[], float],
@@ -34,6 +37,7 @@ class TokenService:
     ) -> None:
         self._engine = engine
         self._table = table
+        self._endpoints = endpoints
         self._wake = wake
         self._ids = ids
         self._monotonic = monotonic
@@ -61,16 +65,24 @@ class TokenService:
         if token is None:
             self._cache.pop(digest, None)
             raise Unauthenticated("the token is unknown or revoked")
-        principal = Principal(token.name, token.role, token.queues, token.id)
+        principal = Principal(token.name, token.role, token.queues, token.id, token.speaks_as)
         if len(self._cache) >= CACHE_SIZE:
             self._cache.clear()
         self._cache[digest] = (now + CACHE_SECONDS, principal)
         return principal
 
     async def create(
-        self, principal: Principal, name: str, role: str = "agent", queues: Sequence[str] = ("*",)
+        self,
+        principal: Principal,
+        name: str,
+        role: str = "agent",
+        queues: Sequence[str] = ("*",),
+        speaks_as: Sequence[str] = (),
     ) -> tuple[Token, str]:
-        """Nothing -> a token and its secret; for admins. Raises Conflict when the name is taken."""
+        """Nothing -> a token and its secret; for admins. Raises Conflict when the name is taken.
+
+        speaks_as: names and globs that it may send as, and whose inboxes it may read, besides its own (RULINGS 36).
+        """
         _admin(principal)
         check_name(name, "name")
         if role not in Role.__members__.values():
@@ -80,11 +92,22 @@ class TokenService:
         for glob in queues:
             if not _GLOB.fullmatch(glob):
                 raise Invalid(f"queues: {glob[:64]!r} is no queue name or glob", field="queues")
+        if len(speaks_as) > 100:
+            raise Invalid(f"speaks_as names {len(speaks_as)}; expected at most 100", field="speaks_as")
+        for glob in speaks_as:
+            if not _PARTIES.fullmatch(glob):
+                raise Invalid(f"speaks_as: {glob[:64]!r} is nobody's name and no glob of names", field="speaks_as")
         if any(kept.name == name for kept in self._kept.values()):
             raise Conflict(f"{name} is the daemon's own; take another name", field="name")
         secret = self._secret()
         token = await self._table.insert(
-            Once(self._engine), self._ids.new(Prefix.TOKEN), name, Role(role), tuple(queues), secret_digest(secret)
+            Once(self._engine),
+            self._ids.new(Prefix.TOKEN),
+            name,
+            Role(role),
+            tuple(queues),
+            secret_digest(secret),
+            tuple(speaks_as),
         )
         if token is None:
             raise Conflict(f"there is a token {name} already; revoke it, or take another name", field="name")
@@ -100,7 +123,7 @@ class TokenService:
         return await self._table.all(self._reader)
 
     async def revoke(self, principal: Principal, id_or_name: str) -> Token:
-        """Valid -> revoked, and what it had claimed goes back to its queues; for admins (RULINGS 17)."""
+        """Valid -> revoked; its claims go back to their queues, and its endpoints end; for admins (RULINGS 17)."""
         _admin(principal)
         check_text(id_or_name, "id")
 
@@ -108,6 +131,7 @@ class TokenService:
             token = await self._table.revoke(tx, id_or_name)
             if token is None:
                 raise NotFound(f"there is no valid token {id_or_name[:64]!r}", field="id")
+            await self._endpoints.end_of(tx, token.name)
             return token, await self._table.release_claims(tx, token.name)
 
         token, queues = await self._engine.transact(operation)

@@ -1,4 +1,8 @@
-"""Wake: who is told that a queue may have work; a hint, never proof (RULINGS 13)."""
+"""Wake: who is told that there may be something to do; a hint, never proof (RULINGS 13).
+
+Queues wake those who wait for work, targets wake the courier, and what changed of a message wakes those who wait for
+its receipt or look into an inbox. Other processes hear of queues and targets; a change they find by looking again.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,10 @@ from collections.abc import Callable, Iterable
 from postroom.store.engine import Engine
 
 Listener = Callable[[str | None], None]
+ChangeListener = Callable[[frozenset[str], frozenset[str]], None]
+
+_POST = "@"
+"""What a hint begins with that names a target of the post: no queue's name does."""
 
 
 class Wake:
@@ -15,11 +23,21 @@ class Wake:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._listeners: list[Listener] = []
+        self._post_listeners: list[Listener] = []
+        self._change_listeners: list[ChangeListener] = []
         engine.on_hint(self._tell)
 
     def listen(self, listener: Listener) -> None:
         """Call this with each queue that may have work, and with None when any may."""
         self._listeners.append(listener)
+
+    def listen_post(self, listener: Listener) -> None:
+        """Call this with the key of each target that may have something to carry, and with None when any may."""
+        self._post_listeners.append(listener)
+
+    def listen_changes(self, listener: ChangeListener) -> None:
+        """Call this with the ids of messages that changed in this process, and the mailboxes that got something new."""
+        self._change_listeners.append(listener)
 
     def work(self, queues: Iterable[str]) -> None:
         """Tell everybody, after the commit, that these queues may have work or a free place."""
@@ -27,6 +45,24 @@ class Wake:
             self._tell(queue)
             self._engine.hint(queue)
 
-    def _tell(self, queue: str | None) -> None:
-        for listener in self._listeners:
-            listener(queue)
+    def post(self, target_keys: Iterable[str]) -> None:
+        """Tell every courier, after the commit, that these targets may have something to carry."""
+        for key in set(target_keys):
+            self._tell(_POST + key)
+            self._engine.hint(_POST + key)
+
+    def changed(self, message_ids: Iterable[str], mailboxes: Iterable[str] = ()) -> None:
+        """Tell this process, after the commit, that these messages or what these mailboxes show changed."""
+        ids, names = frozenset(message_ids), frozenset(mailboxes)
+        if ids or names:
+            for listener in self._change_listeners:
+                listener(ids, names)
+
+    def _tell(self, name: str | None) -> None:
+        if name is None or not name.startswith(_POST):
+            for listener in self._listeners:
+                listener(name)
+        if name is None or name.startswith(_POST):
+            key = None if name is None else name.removeprefix(_POST)
+            for listener in self._post_listeners:
+                listener(key)

@@ -16,6 +16,10 @@ class SweepKind(IntEnum):
     PARKED = 2
     DELAYED = 3
     RETENTION = 4
+    POST_LAPSED = 5
+    POST_OVERDUE = 6
+    POST_EXPIRED = 7
+    POST_TURNS = 8
 
 
 class SweepTable:
@@ -61,6 +65,18 @@ class SweepTable:
     async def delete_requests(self, tx: Tx, keep: int, limit: int) -> int:
         """Old request keys -> gone."""
         return len(await tx.rows("sweep_requests", keep=keep, limit=limit))
+
+    async def delete_messages(self, tx: Tx, keep: int, limit: int) -> int:
+        """Old messages that have come to an end everywhere -> gone, with their deliveries."""
+        return len(await tx.rows("sweep_messages", keep=keep, limit=limit))
+
+    async def delete_admissions(self, tx: Tx, keep: int, limit: int) -> int:
+        """Old keys of admission -> gone: a repeat of them would be a new message."""
+        return len(await tx.rows("sweep_admissions", keep=keep, limit=limit))
+
+    async def delete_endpoints(self, tx: Tx, keep: int, limit: int) -> int:
+        """Endpoints that ended long ago and that no delivery names -> gone."""
+        return len(await tx.rows("sweep_endpoints", keep=keep, limit=limit))
 
     async def snapshot_age(self, tx: Tx) -> float:
         """Seconds since the oldest open snapshot began; 0 on SQLite."""

@@ -9,18 +9,31 @@ from postroom.store.engine import Row, Tx
 
 
 def _token_of(row: Row) -> Token:
-    return Token(row[0], row[1], Role(row[2]), tuple(json.loads(row[3])), row[4], row[5])
+    return Token(row[0], row[1], Role(row[2]), tuple(json.loads(row[3])), row[4], row[5], tuple(json.loads(row[6])))
 
 
 class TokenTable:
     """The statements over tokens."""
 
     async def insert(
-        self, tx: Tx, id_: str, name: str, role: Role, queues: tuple[str, ...], digest: str
+        self,
+        tx: Tx,
+        id_: str,
+        name: str,
+        role: Role,
+        queues: tuple[str, ...],
+        digest: str,
+        speaks_as: tuple[str, ...] = (),
     ) -> Token | None:
         """Nothing -> a token; None when an unrevoked one has the name."""
         rows = await tx.rows(
-            "token_insert", id=id_, name=name, role=role.value, queues=json.dumps(queues), digest=digest
+            "token_insert",
+            id=id_,
+            name=name,
+            role=role.value,
+            queues=json.dumps(queues),
+            speaks_as=json.dumps(speaks_as),
+            digest=digest,
         )
         return _token_of(rows[0]) if rows else None
 

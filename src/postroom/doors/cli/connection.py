@@ -8,6 +8,7 @@ import shlex
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
@@ -17,7 +18,20 @@ from postroom.errors import Invalid, PostroomError, Unauthenticated, from_dict
 
 ANSWER_S: Final = 30.0
 CONNECT_S: Final = 5.0
+HEALTH_S: Final = 2.0
 SHORT_ANSWER: Final = 200
+
+_CODES: Final[Mapping[int, str]] = {
+    400: "invalid",
+    401: "unauthenticated",
+    403: "forbidden",
+    404: "not_found",
+    409: "conflict",
+    413: "too_large",
+    429: "rate_limited",
+    503: "unavailable",
+}
+"""What a status says where the error is told as bare text, as the swarm's routes do."""
 
 
 class Unreachable(Exception):
@@ -81,6 +95,11 @@ class Daemon:
             raise Invalid("the token holds characters that no token has; expected tk_...", field="POSTROOM_TOKEN")
         return cls(address, start=start, token_origin=origin)
 
+    def under(self, token: str) -> Daemon:
+        """The same daemon, asked with another token."""
+        origin = "The daemon does not know this token, or it was revoked."
+        return Daemon(replace(self.address, token=token), start=self._start, token_origin=origin)
+
     def ask(
         self,
         method: str,
@@ -107,6 +126,18 @@ class Daemon:
         if status < 400:
             return raw
         raise self._refusal(status, raw, _object(raw))
+
+    def healthy(self) -> bool:
+        """Whether `/health` answers 2xx within two seconds."""
+        connection = _unconnected(self.address)
+        connection.timeout = HEALTH_S
+        try:
+            connection.request("GET", "/health")
+            return 200 <= connection.getresponse().status < 300
+        except (OSError, UnicodeError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
 
     def _exchange(
         self, method: str, target: str, body: Mapping[str, Any] | None, request_id: str | None, wait_s: float
@@ -152,6 +183,8 @@ class Daemon:
 
     def _refusal(self, status: int, raw: bytes, answer: Mapping[str, Any] | None) -> PostroomError | Unreachable:
         shown = None if answer is None else answer.get("error")
+        if isinstance(shown, str):
+            shown = {"code": _CODES.get(status, "internal"), "message": shown}
         if not isinstance(shown, dict):
             text = raw[:SHORT_ANSWER].decode("utf-8", "replace").strip()
             return Unreachable(

@@ -4,34 +4,82 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
-from typing import Annotated, Any
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Annotated, Any, Final
 
 import typer
 
 from postroom import __version__
-from postroom.doors.cli import event, queue, rules, serve, source, todo, token
 from postroom.doors.cli.plain import Verbs
 
+HOME: Final = "postroom.doors.cli"
+HELP: Final = "--help"
+COMPLETION: Final = "_POSTROOM_COMPLETE"
+"""What a shell sets when it asks how a line may go on."""
 
-def build() -> Any:
-    """The whole command, its words read without a schema library."""
+VERBS: Final[Mapping[str, tuple[str, str]]] = {
+    "serve": ("serve", "serve"),
+    "demo": ("serve", "demo"),
+    "status": ("serve", "status"),
+    "config": ("serve", "show_config"),
+    "mcp": ("serve", "mcp"),
+    "send": ("send", "send"),
+    "inbox": ("inbox", "inbox"),
+    "ack": ("message", "ack"),
+    "retry": ("message", "retry"),
+    "history": ("history", "history"),
+    "replay": ("replay", "replay"),
+    "attach": ("attach", "attach"),
+    "detach": ("attach", "detach"),
+    "endpoints": ("endpoint", "endpoints"),
+    "who": ("endpoint", "who"),
+    "fire": ("source", "fire"),
+    "trace": ("event", "trace"),
+}
+"""Each verb that stands alone, with the module and the function that it is."""
+
+NOUNS: Final[Mapping[str, str]] = {
+    "todo": "todo",
+    "queue": "queue",
+    "message": "message",
+    "channel": "channel",
+    "event": "event",
+    "source": "source",
+    "rules": "rules",
+    "token": "token",
+    "setup": "client",
+}
+"""Each noun, with the module that has its verbs."""
+
+
+def build(first: str | None = None) -> Any:
+    """The command, its words read without a schema library: whole, or only what its first word asks for.
+
+    A verb does not pay for reading the others, and the list of them all pays for none; completion, and a word that is
+    none of them, see the whole.
+    """
     app = Verbs("Postroom: a durable post room for coding agents.")
     app.callback()(_root)
-    app.command("serve")(serve.serve)
-    app.command("demo")(serve.demo)
-    app.command("status")(serve.status)
-    app.command("config")(serve.show_config)
-    app.command("mcp")(serve.mcp)
-    app.add_typer(todo.app, name="todo")
-    app.add_typer(queue.app, name="queue")
-    app.add_typer(event.app, name="event")
-    app.add_typer(source.app, name="source")
-    app.add_typer(rules.app, name="rules")
-    app.add_typer(token.app, name="token")
-    app.command("fire")(source.fire)
-    app.command("trace")(event.trace)
+    known, listed = first in VERBS or first in NOUNS, first == HELP
+    for name, (module, function) in VERBS.items():
+        if not known or name == first:
+            verb = getattr(import_module(f"{HOME}.{module}"), function)
+            app.command(name)(_named(verb) if listed else verb)
+    for name, module in NOUNS.items():
+        if not known or name == first:
+            noun = import_module(f"{HOME}.{module}").app
+            app.add_typer(Verbs(noun.info.help) if listed else noun, name=name)
     return typer.main.get_command(app)
+
+
+def _named(verb: Callable[..., None]) -> Callable[[], None]:
+    """What a list says of a verb, and no more."""
+
+    def named() -> None: ...
+
+    named.__doc__ = verb.__doc__
+    return named
 
 
 def run(words: Sequence[str] | None = None) -> None:
@@ -40,8 +88,10 @@ def run(words: Sequence[str] | None = None) -> None:
         # A terminal that cannot show a character gets another in its place; it is no reason to fail.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
+    given = list(sys.argv[1:] if words is None else words)
+    first = None if COMPLETION in os.environ else given[0] if given else HELP
     try:
-        build()(args=None if words is None else list(words), prog_name="postroom")
+        build(first)(args=given, prog_name="postroom")
     finally:
         _flush()
 

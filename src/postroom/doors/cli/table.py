@@ -26,6 +26,13 @@ STYLES: Final[Mapping[str, str]] = {
     "unparsed": "red",
     "routed": "green",
     "ignored": "dim",
+    "injected": "green",
+    "awaiting_ack": "yellow",
+    "acknowledged": "green",
+    "failed": "bold red",
+    "live": "green",
+    "silent": "yellow",
+    "ended": "dim",
 }
 
 
@@ -96,6 +103,12 @@ def block(name: str, value: object) -> None:
     print(f"{name}:")
     for text in json.dumps(value, ensure_ascii=False, indent=2).split("\n"):
         print(f"  {printable(text)}")
+
+
+def printed(text: str) -> None:
+    """A text of several lines, each of them indented and without what a terminal would act on."""
+    for one in text.split("\n"):
+        print(f"  {printable(one)}".rstrip())
 
 
 def width(text: str) -> int:

@@ -24,12 +24,17 @@ def create(
         list[str] | None,
         typer.Option("--queue", metavar="GLOB", help="A queue, or a pattern as ci/*; may be repeated; all by default."),
     ] = None,
+    speaks_as: Annotated[
+        list[str] | None,
+        typer.Option("--speaks-as", metavar="GLOB", help="A name it may send as and read for, as ses_*; repeatable."),
+    ] = None,
     as_json: AsJson = False,
     data: Data = None,
 ) -> None:
     """Create a token and print its secret, this once."""
+    body = given(name=name, role=role, queues=queues or None, speaks_as=speaks_as or None)
     with asking(as_json, data) as daemon:
-        answer = daemon.ask("POST", "/v1/tokens", given(name=name, role=role, queues=queues or None))
+        answer = daemon.ask("POST", "/v1/tokens", body)
     tell(answer, as_json, _show_secret)
 
 
@@ -70,13 +75,14 @@ def _show_revoked(answer: Mapping[str, Any]) -> None:
 
 def _show_list(answer: Mapping[str, Any]) -> None:
     table(
-        ("id", "name", "role", "queues", "created", "revoked"),
+        ("id", "name", "role", "queues", "speaks as", "created", "revoked"),
         [
             (
                 token["id"],
                 token["name"],
                 token["role"],
                 token["queues"],
+                token.get("speaks_as") or None,
                 short_time(token["created_at"]),
                 short_time(token["revoked_at"]),
             )

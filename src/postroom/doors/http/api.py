@@ -14,7 +14,12 @@ from postroom.model import Principal
 from postroom.services.claims import ClaimService
 from postroom.services.endings import EndingService
 from postroom.services.events import EventService
+from postroom.services.inbox import InboxService
+from postroom.services.local_post import Place
+from postroom.services.post import PostService
 from postroom.services.queues import QueueService
+from postroom.services.receipts import ReceiptService
+from postroom.services.registry import Registry
 from postroom.services.replays import ReplayService
 from postroom.services.rulesets import RuleSetService
 from postroom.services.todos import TodoService
@@ -48,7 +53,8 @@ class Api:
     ready: None when the daemon serves, else why not yet. away: why its database could not be reached when it was last
     looked at, else None; calls are let in all the same, to find out for themselves. allowed_hosts: Host names besides
     loopback, with or without a port; `*` is any. open_principal: who a caller without a token is, where tokens are not
-    wanted. mcp: answers `/mcp`, with the principal in `scope["state"]`. hooks: answers everything under `/hooks/`.
+    wanted. place: what an endpoint's address is called, and who can carry there. mcp: answers `/mcp`, with the principal
+    in `scope["state"]`. hooks: answers everything under `/hooks/`.
     """
 
     todos: TodoService
@@ -64,6 +70,11 @@ class Api:
     installation: Installation
     tokens: TokenService
     trace: TraceService
+    post: PostService
+    receipts: ReceiptService
+    inbox: InboxService
+    registry: Registry
+    place: Place
     desk_for: Callable[[Principal], Desk]
     status: Callable[[Principal], Awaitable[dict[str, Any]]]
     ready: Callable[[], str | None]

@@ -17,6 +17,7 @@ from postroom.doors.http.errors import Gone, error_answer, fault_answer
 from postroom.doors.http.openapi import KEY_HEADER, KEY_PATTERN
 from postroom.doors.http.route import Call, Route, Router, Who
 from postroom.doors.http.routes import route_table
+from postroom.doors.swarm import SwarmDoor
 from postroom.errors import Forbidden, Invalid, NotFound, PostroomError, Unavailable
 from postroom.model import Principal
 
@@ -35,12 +36,13 @@ def build_app(api: Api) -> ASGIApp:
 
 
 class HttpDoor:
-    """Answers `/v1`, `/health` and `/ready`, and passes `/mcp` and `/hooks/` on."""
+    """Answers `/v1`, `/health` and `/ready`, and passes `/swarm/`, `/mcp` and `/hooks/` on."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
         self._gate = Gate(api)
         self._router = Router(route_table())
+        self._swarm = SwarmDoor(api, self._enter)
         self._one_large = asyncio.Semaphore(1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -56,6 +58,8 @@ class HttpDoor:
             if path == "/mcp" and self._api.mcp is not None:
                 scope["state"] = {**scope.get("state", {}), "principal": await self._enter(scope)}
                 answer = None
+            elif path.startswith("/swarm/"):
+                answer = await self._swarm.answer(scope, receive)
             else:
                 answer = await self._answer(scope, receive)
         except Gone:

@@ -11,7 +11,8 @@ from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from postroom import __version__
 from postroom.doors.http.answers import Answer
-from postroom.doors.http.fields import QUEUE_PATTERN, Asked
+from postroom.doors.http.fields import NAME_PATTERN, QUEUE_PATTERN, Asked
+from postroom.doors.http.mail_schemas import MAIL_COMPONENTS
 from postroom.doors.http.route import Call, Route, Schema, Who
 from postroom.doors.http.schemas import COMPONENTS, named
 
@@ -20,7 +21,12 @@ KEY_PATTERN = r"^[!-~]{1,256}$"
 
 _JSON = "application/json"
 # An id of another shape names nothing, which is no fault in the asking; a queue is what it is called.
-_PARTS: Mapping[str, Schema] = {"name": {"type": "string", "pattern": QUEUE_PATTERN}}
+_PARTS: Mapping[str, Schema] = {
+    "name": {"type": "string", "pattern": QUEUE_PATTERN},
+    "subscriber": {"type": "string", "pattern": NAME_PATTERN},
+}
+SHAPES: Mapping[str, Schema] = {**COMPONENTS, **MAIL_COMPONENTS}
+"""What answers are made of, by name."""
 _MODE: Literal["validation"] = "validation"
 
 
@@ -63,7 +69,7 @@ def document(routes: Sequence[Route]) -> dict[str, Any]:
         "paths": paths,
         "components": {
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-            "schemas": {**COMPONENTS, **_bodies(routes)},
+            "schemas": {**SHAPES, **_bodies(routes)},
         },
     }
 

@@ -8,10 +8,9 @@ from http import HTTPStatus
 from typing import Any
 
 from postroom.doors.http.errors import STATUS
-from postroom.doors.http.openapi import KEY_HEADER, plain, refusals_of
+from postroom.doors.http.openapi import KEY_HEADER, SHAPES, plain, refusals_of
 from postroom.doors.http.route import Route, Schema, Who
 from postroom.doors.http.routes import route_table
-from postroom.doors.http.schemas import COMPONENTS
 from postroom.errors import Misconfigured, PostroomError
 
 _HOOKS = """
@@ -29,6 +28,28 @@ and marked `suspected_replay`. A ping is recorded and makes no work; a body that
 read is kept as `unparsed`. Refuses with 401 Unauthorized (the same for every reason; the log has it), 404 Not Found, 405
 Method Not Allowed, 408 Request Timeout, 413 Request Entity Too Large, 415 Unsupported Media Type and, with
 `Retry-After`, 503 Service Unavailable.
+"""
+
+_SWARM = """
+## Swarm
+
+The two calls of the opencode swarm, in its own words: times are milliseconds, an error is `{"error": "text"}` with the
+statuses above, null is as absent, and what is not known is passed over. The token is told as everywhere.
+
+### POST /swarm/send
+
+Send a message: `from`, `payload`, one of `to` and `channel`, and `kind`, `priority`, `reply_to` and `msg_id` where they
+are given, bounded as in `POST /v1/messages`.
+
+Answers 202 `{accepted: true, msg_id}`. The same `msg_id` again is the first message; with other content it is a conflict.
+
+### GET /swarm/inbox
+
+Get what was handed off to `session`, in that order: after `since`, a message's id, and up to `limit` messages, 200 by
+default and at the most. A `since` that is no such message is compared with the ids as text.
+
+Answers 200 `{messages}`, each `{msg_id, from, to, channel, kind, priority, reply_to, payload, created_at, handed_off_at}`.
+What waits or failed is not there: `GET /v1/messages` has it.
 """
 
 _OWN = frozenset({404, 409})
@@ -64,9 +85,9 @@ def page(routes: Sequence[Route]) -> str:
         for route in routes:
             if route.noun == noun:
                 parts += _route(route)
-    parts.append(_HOOKS)
+    parts += [_SWARM, _HOOKS]
     parts.append("\n## Shapes\n")
-    for name, schema in COMPONENTS.items():
+    for name, schema in SHAPES.items():
         if name != "Error":
             parts.append(f"\n**{name}**: {', '.join(_answered(schema))}.\n")
     return "".join(parts)

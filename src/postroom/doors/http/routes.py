@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from postroom.doors.http import claims, events, queues, replays, rules, sources, standing, todos, tokens
+from postroom.doors.http import (
+    channels,
+    claims,
+    endpoints,
+    events,
+    inbox,
+    messages,
+    queues,
+    replays,
+    rules,
+    sources,
+    standing,
+    todos,
+    tokens,
+)
 from postroom.doors.http.openapi import Document
 from postroom.doors.http.route import Route
 
@@ -12,6 +26,10 @@ def route_table() -> tuple[Route, ...]:
     routes = (
         *claims.ROUTES,
         *todos.ROUTES,
+        *messages.ROUTES,
+        *inbox.ROUTES,
+        *endpoints.ROUTES,
+        *channels.ROUTES,
         *queues.ROUTES,
         *events.ROUTES,
         *replays.ROUTES,

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from postroom.doors.http.answers import Answer, json_answer
 from postroom.doors.http.fields import GLOB_PATTERN, NAME_PATTERN, Asked, Nothing, told
+from postroom.doors.http.mail_fields import PARTIES_PATTERN
 from postroom.doors.http.route import Call, Route, Who
 from postroom.doors.http.schemas import TEXT, many, named, record
 from postroom.errors import NotFound
@@ -30,13 +31,21 @@ class CreateToken(Asked):
         ]
         | None
     ) = None
+    speaks_as: (
+        Annotated[
+            list[Annotated[str, told("A name or a glob, as ses_*.", pattern=PARTIES_PATTERN)]],
+            told("Whom it may send as, and whose inboxes it may read, besides its own name.", minItems=0, maxItems=100),
+        ]
+        | None
+    ) = None
 
 
 async def create(call: Call, asked: CreateToken) -> Answer:
     """Nothing -> a token; its secret is in this answer and nowhere else."""
     role = Role.AGENT if asked.role is None else asked.role
     queues = ("*",) if asked.queues is None else asked.queues
-    token, secret = await call.api.tokens.create(call.principal, asked.name, role, queues)
+    speaks_as = asked.speaks_as or ()
+    token, secret = await call.api.tokens.create(call.principal, asked.name, role, queues, speaks_as)
     return json_answer({"token": token_view(token), "secret": secret}, 201)
 
 

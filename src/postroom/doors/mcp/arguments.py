@@ -249,7 +249,7 @@ def read(model: type[Model], given: Mapping[str, Any]) -> Model:
     field = cut(place, MAX_FIELD_BYTES)
     match first["type"]:
         case "extra_forbidden":
-            known = ", ".join(model.model_fields)
+            known = ", ".join(told.alias or name for name, told in model.model_fields.items()) or "none"
             raise Invalid(f"there is no argument {field!r}; expected only: {known}", field=field)
         case "missing":
             raise Invalid(f"{field} is missing; it is required", field=field)

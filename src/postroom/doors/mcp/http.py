@@ -13,12 +13,13 @@ from postroom.desk import Desk
 from postroom.doors.mcp.results import error_result
 from postroom.errors import Invalid, PostroomError, Unauthenticated, Unavailable
 from postroom.model import Principal
+from postroom.post import Post
 
 if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
     from postroom.doors.mcp.server import Context
-    from postroom.doors.mcp.tools import Caller
+    from postroom.doors.mcp.spec import Caller
 
 logger = logging.getLogger(__name__)
 
@@ -39,8 +40,14 @@ class McpDoor:
     the desk. `allowed_hosts` are further Host names besides loopback, with or without a port; `*` allows any.
     """
 
-    def __init__(self, desk_for: Callable[[Principal], Desk], allowed_hosts: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        desk_for: Callable[[Principal], Desk],
+        post_for: Callable[[Principal], Post],
+        allowed_hosts: Sequence[str] = (),
+    ) -> None:
         self._desk_for = desk_for
+        self._post_for = post_for
         self._allowed_hosts = tuple(allowed_hosts)
         self._opening: asyncio.Task[StreamableHTTPSessionManager] | None = None
         self._running: asyncio.Task[None] | None = None
@@ -122,11 +129,11 @@ class McpDoor:
         return TransportSecuritySettings(allowed_hosts=patterns, allowed_origins=origins)
 
     async def _caller_of(self, context: Context) -> Caller:
-        from postroom.doors.mcp.tools import Caller
+        from postroom.doors.mcp.spec import Caller
 
         assert context.request is not None
         principal: Principal = context.request.scope["state"]["principal"]
-        return Caller(self._desk_for(principal), principal.holds)
+        return Caller(self._desk_for(principal), self._post_for(principal), principal.holds)
 
     async def _serve(self, manager: StreamableHTTPSessionManager, scope: Scope, receive: Receive, send: Send) -> None:
         """Let the SDK answer, for as long as the client is there and the door is open.

@@ -9,8 +9,10 @@ from typing import Any
 from postroom import errors
 from postroom.doors.mcp.greeting import INSTRUCTIONS
 from postroom.doors.mcp.http import MAX_BODY_BYTES
+from postroom.doors.mcp.mail_tools import LETTER, RECEIPT
 from postroom.doors.mcp.results import MAX_RESULT_BYTES
-from postroom.doors.mcp.tools import LINE, TOOLS, WHOLE, Spec
+from postroom.doors.mcp.spec import Spec
+from postroom.doors.mcp.tools import LINE, TOOLS, WHOLE
 
 _REFUSALS: tuple[type[errors.PostroomError], ...] = (
     errors.Invalid,
@@ -29,12 +31,13 @@ _HEAD = f"""\
 
 <!-- Made by `python -m postroom.doors.mcp.page`; a test compares it with what is served. -->
 
-A model reaches the queue through MCP: `postroom mcp` speaks it on stdin and stdout, the daemon over streamable HTTP at
-`/mcp` with `Authorization: Bearer tk_...`. Both speak revision 2026-07-28 and, to clients that begin with `initialize`,
-the revisions up to 2025-11-25. No session is kept on HTTP: every POST stands alone, GET and DELETE answer 405, a body
-over {MAX_BODY_BYTES // 1024 // 1024} MiB answers 413.
+A model reaches the queue and the post through MCP: `postroom mcp` speaks it on stdin and stdout, the daemon over
+streamable HTTP at `/mcp` with `Authorization: Bearer tk_...`. Both speak revision 2026-07-28 and, to clients that begin
+with `initialize`, the revisions up to 2025-11-25. No session is kept on HTTP: every POST stands alone, GET and DELETE
+answer 405, a body over {MAX_BODY_BYTES // 1024 // 1024} MiB answers 413.
 
-Who calls is told by the token alone. A client that goes away while `claim_next` waits takes its place in the line with it.
+Who calls is told by the token alone; a message's sender and an inbox are names that the token may speak as. A client that
+goes away while `claim_next` waits takes its place in the line with it.
 
 ## Answers
 
@@ -42,10 +45,10 @@ Every answer is given twice: as `structuredContent`, and as the same JSON in one
 milliseconds, durations are seconds, ids are text. Lists leave out what is null; a whole todo shows every field.
 
 No answer is longer than {MAX_RESULT_BYTES // 1024} KiB. What does not fit is cut and marked: `payload_truncated` and
-`result_truncated` say that the value is the beginning of its JSON text, `history_truncated` that older attempts or the ends
-of long notes are missing, `cut` names other fields; `whole` then says where to read all of it. A page of `list_todos` that
-would be longer ends sooner, and `next_cursor` goes on from there. Integers beyond 2^53 - 1 are shown as text, because many
-clients would round them.
+`result_truncated` say that the value is the beginning of its text, `history_truncated` that older attempts or the ends of
+long notes are missing, `cut` names other fields; `whole` then says where to read all of it. A page of `list_todos` or
+`swarm_read` that would be longer ends sooner, and `next_cursor` or `next_since` goes on from there. Integers beyond
+2^53 - 1 are shown as text, because many clients would round them.
 
 `lease_id` is shown in the answer to its own claim, and by `get_todo` to its holder.
 
@@ -76,16 +79,19 @@ def _parts() -> Iterator[str]:
         yield f"| `{kind.code}` | {kind.hint} |\n"
     yield "\n## What a model is told\n\n```text\n" + INSTRUCTIONS + "```\n"
     yield "\n## Todos in answers\n"
-    yield from _todo(LINE, {})
-    yield from _todo(
+    yield from _shape(LINE, {})
+    yield from _shape(
         {**WHOLE, "description": WHOLE["description"] + " It has the fields of a line, and:"}, LINE["properties"]
     )
+    yield "\n## Messages in answers\n"
+    yield from _shape(LETTER, {})
+    yield from _shape(RECEIPT, {})
     for spec in TOOLS:
         yield from _tool(spec)
 
 
 def _tool(spec: Spec) -> Iterator[str]:
-    hints = ["changes nothing" if spec.read_only else "changes the queue"]
+    hints = ["changes nothing" if spec.read_only else f"changes {spec.changes}"]
     if spec.idempotent:
         hints.append("may be repeated")
     yield f"\n## {spec.name}\n\n{spec.title} ({', '.join(hints)}). {spec.description}\n\n"
@@ -100,7 +106,7 @@ def _tool(spec: Spec) -> Iterator[str]:
         yield f"| `{name}` | {_type(field)} | {_told(field)} |\n"
 
 
-def _todo(schema: Mapping[str, Any], besides: Mapping[str, Any]) -> Iterator[str]:
+def _shape(schema: Mapping[str, Any], besides: Mapping[str, Any]) -> Iterator[str]:
     yield f"\n### {schema['title']}\n\n{schema['description']}\n\n| field | type | |\n| --- | --- | --- |\n"
     for name, field in schema["properties"].items():
         if name not in besides:

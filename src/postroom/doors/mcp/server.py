@@ -15,7 +15,8 @@ from mcp.shared.exceptions import MCPError
 from postroom import __version__
 from postroom.doors.mcp import results
 from postroom.doors.mcp.greeting import INSTRUCTIONS, NAME, TITLE
-from postroom.doors.mcp.tools import TOOLS, Caller, Spec
+from postroom.doors.mcp.spec import Caller, Spec
+from postroom.doors.mcp.tools import TOOLS
 from postroom.errors import PostroomError
 from postroom.text import dump_json
 

@@ -18,12 +18,13 @@ from postroom.desk import Desk
 from postroom.doors.mcp.greeting import greet
 from postroom.doors.mcp.pipes import Input, Output, Traffic, first_line, write_all
 from postroom.errors import PostroomError, Unauthenticated
+from postroom.post import Post
 
 if TYPE_CHECKING:
     import anyio
 
     from postroom.doors.mcp.server import Context
-    from postroom.doors.mcp.tools import Caller
+    from postroom.doors.mcp.spec import Caller
 
 GRACE_S = 2.0
 """How long answers may still be given after the input has ended."""
@@ -37,7 +38,12 @@ HINTS = {
 
 
 class DialledDesk(Desk, Protocol):
-    """A desk that is reached over a connection."""
+    """A desk that is reached over a connection, and the post over the same."""
+
+    @property
+    def post(self) -> Post:
+        """The verbs of the post."""
+        ...
 
     async def aclose(self) -> None:
         """Close the connection."""
@@ -79,11 +85,11 @@ class Line:
 
     async def caller(self, _: Context) -> Caller:
         """The one caller of this process; the daemon shows lease ids only to their holder, so what it shows is ours."""
-        from postroom.doors.mcp.tools import Caller
+        from postroom.doors.mcp.spec import Caller
 
         if self._desk is None:
             self._desk = self._dial()
-        return Caller(self._desk, lambda _: True, self._worker)
+        return Caller(self._desk, self._desk.post, lambda _: True, self._worker)
 
     async def refused(self, error: PostroomError) -> bool:
         """Hang up after a refusal of the token, and have it tried again: a daemon set up anew has written another."""

@@ -100,3 +100,40 @@ select {now}
 -- name: oldest_snapshot [postgres]
 select coalesce(max(extract(epoch from now() - xact_start)), 0) from pg_stat_activity
 where backend_xmin is not null and pid <> pg_backend_pid()
+
+-- A message that is past its time and has come to an end everywhere. Deliveries are locked first: what is retried in this
+-- very moment stays, with its message.
+-- fragment: ended_messages
+select m.id from messages m where m.created_at <= {now} - cast(:keep as bigint) and not exists (
+  select 1 from deliveries d where d.message_id = m.id and (d.state in ('pending', 'awaiting_ack') or d.lease_id is not null))
+order by m.created_at limit :limit
+
+-- name: sweep_messages [postgres]
+with found as materialized ({ended_messages}), held as materialized (
+  select d.id, d.message_id from deliveries d where d.message_id = any(array(select id from found))
+    and d.state not in ('pending', 'awaiting_ack') and d.lease_id is null
+  {lock}
+), whole as materialized (
+  select f.id from found f where (select count(*) from deliveries d where d.message_id = f.id)
+    = (select count(*) from held h where h.message_id = f.id)
+), deliveries_gone as (
+  delete from deliveries where id = any(array(select h.id from held h join whole w on w.id = h.message_id))
+)
+delete from messages where id = any(array(select id from whole)) returning id
+
+-- name: sweep_messages [sqlite]
+delete from deliveries where message_id in ({ended_messages});
+delete from messages where id in ({ended_messages}) returning id
+
+-- name: sweep_admissions
+delete from admissions where (client_id, key) in (
+  select client_id, key from admissions where created_at <= {now} - cast(:keep as bigint) order by created_at limit :limit)
+returning key
+
+-- An endpoint stays while a delivery names it: only so can what waits there be told from what lost its way.
+-- name: sweep_endpoints
+delete from endpoints where id in (
+  select e.id from endpoints e where e.ended_at <= {now} - cast(:keep as bigint)
+    and not exists (select 1 from deliveries d where d.endpoint_id = e.id)
+  order by e.ended_at limit :limit)
+returning id

@@ -1,9 +1,9 @@
 -- fragment: token
-id, name, role, queues, created_at, revoked_at
+id, name, role, queues, created_at, revoked_at, speaks_as
 
 -- name: token_insert
-insert into tokens (id, name, role, queues, digest, created_at)
-values (:id, :name, :role, :queues, :digest, {now})
+insert into tokens (id, name, role, queues, speaks_as, digest, created_at)
+values (:id, :name, :role, :queues, :speaks_as, :digest, {now})
 on conflict (name) where revoked_at is null do nothing
 returning {token}
 

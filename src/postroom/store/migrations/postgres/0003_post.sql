@@ -111,7 +111,7 @@ create index deliveries_ready on deliveries (target_key, rank, seq)
   where state = 'pending' and lease_id is null and next_attempt_at is null;
 create index deliveries_delayed on deliveries (target_key, next_attempt_at)
   where state = 'pending' and lease_id is null and next_attempt_at is not null;
-create index deliveries_lapse on deliveries (lease_expires_at) where lease_id is not null;
+create index deliveries_lapse on deliveries (lease_expires_at) where lease_expires_at is not null;
 create index deliveries_ack on deliveries (ack_deadline) where ack_deadline is not null;
 create index deliveries_expiry on deliveries (expires_at) where state = 'pending' and expires_at is not null;
 create index deliveries_inbox on deliveries (mailbox, handoff_seq) where handoff_seq is not null;

@@ -1,0 +1,376 @@
+"""A lane: one target's deliveries, carried one after the other (DESIGN §6, RULINGS 22-29).
+
+Free is asked before the lease and again under it; what may have been written already is looked for first; a turn that
+a write began is watched to its end. The database decides who leases, whatever a lane believes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import assert_never
+
+from postroom.carriers.carrier import Carrier, Look, Standing, Turn, Writing
+from postroom.carriers.guarded import Guarded
+from postroom.carriers.slots import Slots
+from postroom.endpoint import ANY_REACH
+from postroom.errors import Unavailable
+from postroom.message import Delivery, Parcel, Written
+from postroom.services.dispatch import DispatchService
+
+SETTLE_SECONDS = 3.0
+"""How long a lane that is cancelled tries to hand back what it holds."""
+BUSY_PAUSES = (1.0, 2.0, 5.0)
+TURN_PAUSES = (0.5, 1.0, 2.0, 5.0)
+"""When a turn is looked at again where no event of its carrier comes first; the last repeats."""
+FAILED_PAUSE = 0.5
+"""A failure ends a target's run for so long (P13)."""
+MIN_FAULT_MS = 500
+MAX_FAULT_MS = 5000
+GONE_PAUSE = 5.0
+STRANDED_PAUSES = (5.0, 60.0)
+"""How long others are waited for before a target is called out of reach, and then until it is looked at again."""
+AWAY_PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0)
+
+ENDPOINT_GONE = "endpoint_gone"
+OUT_OF_REACH = "out_of_reach"
+NO_CARRIER = "no_carrier"
+CUT_SHORT = "the courier was stopped while it wrote"
+
+log = logging.getLogger("postroom.courier")
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """One delivery that a lane has settled, for who counts them."""
+
+    target_key: str
+    outcome: Written
+
+
+class Lane:
+    """Works on one target while there is something to do; `told` hears of each settled write."""
+
+    def __init__(
+        self,
+        key: str,
+        carrier: Carrier | None,
+        dispatch: DispatchService,
+        slots: Slots,
+        told: Callable[[Carried], None],
+    ) -> None:
+        self.key = key
+        self.holding = False
+        """Whether it has a lease, or is just taking one."""
+        self.closing = False
+        self.stranded = False
+        """Whether all that waits here is for another daemon, or for a carrier that does not run."""
+        self._carrier = None if carrier is None else Guarded(carrier, key)
+        self._dispatch = dispatch
+        self._slots = slots
+        self._told = told
+        self._rung = asyncio.Event()
+        self._turn: Parcel | None = None
+        self._noted = False
+        self._changed = False
+        self._watch_at = 0.0
+        self._polls = 0
+        self._busy = 0
+        self._away = 0
+        self._empty = 0
+        self._held_until = 0.0
+        self._deferred: str | None = None
+
+    def ring(self) -> None:
+        """Asleep -> looking again."""
+        self._rung.set()
+
+    def changed(self) -> None:
+        """The carrier saw something happen at the target."""
+        self._changed = True
+        self._busy = 0
+        self._rung.set()
+
+    def watch(self, turn: Parcel) -> None:
+        """Take on a turn that another process began, or this one before it was started anew."""
+        if self._turn is None or self._turn.delivery.id != turn.delivery.id:
+            self._begin_turn(turn)
+            self._watch_at = 0.0
+            self._rung.set()
+
+    async def run(self) -> None:
+        """Work until nothing is left to do for this target; never raises for a fault of the database or the carrier."""
+        while not self.closing:
+            self._rung.clear()
+            try:
+                async with self._slots.held():
+                    rest = await self._pass()
+                self._away = 0
+            except Unavailable as error:
+                rest = self._put_off(error.message)
+            except Exception:
+                log.exception("%s could not be served and will be tried again", self.key)
+                rest = self._put_off(None)
+            if self.closing or (rest is None and not self._rung.is_set()):
+                return
+            await self._sleep(rest or 0.0)
+
+    def _put_off(self, message: str | None) -> float:
+        if message is not None and self._away == 0:
+            log.warning("%s is put off: %s", self.key, message)
+        self._away += 1
+        return _step(AWAY_PAUSES, self._away)
+
+    async def _sleep(self, seconds: float) -> None:
+        hold = self._held_until - _now()
+        if hold > 0:
+            await asyncio.sleep(hold)
+            seconds -= hold
+        if seconds > 0:
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._rung.wait()
+            except TimeoutError:
+                pass
+
+    async def _pass(self) -> float | None:
+        """Do the next thing: how long to rest after it (seconds), None when nothing is left."""
+        carrier = self._carrier
+        if carrier is None:
+            return await self._strand(NO_CARRIER)
+        await self._watch(carrier)
+        reaches = carrier.reaches
+        if self._turn is not None:
+            due = await self._dispatch.next_due(self.key, reaches)
+            if due is None or due > 0:
+                return await self._behind_the_turn(self._turn, due)
+        head = await self._dispatch.head(self.key, reaches)
+        if head is None:
+            return await self._nothing(reaches)
+        self.stranded = False
+        look = await carrier.look(head)
+        match look.standing:
+            case Standing.BUSY:
+                # What was written in doubt may be the very thing that the target works on.
+                if not await carrier.seen(head):
+                    return await self._wait_for_it(head, look.reason)
+            case Standing.GONE:
+                await self._show(head, ENDPOINT_GONE)
+                return GONE_PAUSE
+            case Standing.FREE | Standing.FAULT | Standing.ABSENT:
+                pass
+            case _:
+                assert_never(look.standing)
+        if self.closing:
+            return None
+        self.holding = True
+        try:
+            parcel = await self._dispatch.lease(self.key, reaches)
+            if parcel is None:
+                self._empty += 1
+                return min(0.05 * 2.0**self._empty, 1.0)
+            self._empty = 0
+            return await self._carry(carrier, parcel, look)
+        finally:
+            self.holding = False
+
+    async def _behind_the_turn(self, turn: Parcel, due: int | None) -> float:
+        """Nothing may go before the turn's end: rest until it is looked at again, or something else falls due."""
+        rest = max(self._watch_at - _now(), 0.0)
+        if due is None:
+            return rest
+        await self._defer(f"waits for the end of the answer to {turn.message.id}")
+        return min(rest, due / 1000)
+
+    async def _nothing(self, reaches: Sequence[str]) -> float | None:
+        due = await self._dispatch.next_due(self.key, reaches)
+        if due is not None:
+            self.stranded = False
+            # What is due and yet not to be had is another's: each look finds it less urgent.
+            self._empty = self._empty + 1 if due <= 0 else 0
+            return max(due / 1000, min(0.02 * 2.0**self._empty, 1.0))
+        if self._turn is not None:
+            return max(self._watch_at - _now(), 0.0)
+        if reaches != (ANY_REACH,):
+            return await self._strand(OUT_OF_REACH)
+        if self._deferred is not None:
+            await self._defer(None)
+        return None
+
+    async def _strand(self, reason: str) -> float | None:
+        """Nothing waits that this lane could carry: is there anything for others, and has it waited for them already?"""
+        if await self._dispatch.next_due(self.key, None) is None:
+            self.stranded = False
+            if self._deferred is not None:
+                await self._defer(None)
+            return None
+        if not self.stranded:
+            self.stranded = True
+            return STRANDED_PAUSES[0]
+        await self._defer(reason)
+        return STRANDED_PAUSES[1]
+
+    async def _wait_for_it(self, parcel: Parcel, reason: str) -> float:
+        await self._show(parcel, reason or "busy")
+        self._busy += 1
+        return _step(BUSY_PAUSES, self._busy)
+
+    async def _show(self, parcel: Parcel, reason: str | None) -> None:
+        """Say why the target waits, where it does not say so yet."""
+        if parcel.target.busy_reason != reason:
+            await self._dispatch.defer(self.key, reason)
+        self._deferred = reason
+
+    async def _defer(self, reason: str | None) -> None:
+        if reason != self._deferred:
+            await self._dispatch.defer(self.key, reason)
+            self._deferred = reason
+
+    # Under the lease.
+
+    async def _carry(self, carrier: Guarded, parcel: Parcel, look: Look) -> float:
+        wrote = False
+
+        async def write() -> Writing:
+            nonlocal wrote
+            wrote = True
+            return await carrier.write(parcel)
+
+        fault = look.standing in {Standing.FAULT, Standing.ABSENT}
+        try:
+            if self.closing:
+                writing = Writing(Written.BUSY)
+            elif fault:
+                writing = _refusal(look)
+            else:
+                writing, fault = await self._deliver(carrier, parcel, write)
+        except asyncio.CancelledError:
+            writing = Writing(Written.UNKNOWN, CUT_SHORT) if wrote else Writing(Written.BUSY)
+            await self._hand_back(parcel, writing)
+            raise
+        settled = await self._settle(parcel, writing)
+        self._told(Carried(self.key, writing.outcome))
+        return await self._after(parcel, writing, settled, fault=fault)
+
+    async def _deliver(
+        self, carrier: Guarded, parcel: Parcel, write: Callable[[], Awaitable[Writing]]
+    ) -> tuple[Writing, bool]:
+        """What came of the delivery, and whether a fault of the target is why."""
+        if await carrier.seen(parcel):
+            progress = await carrier.progress(parcel)
+            return Writing(Written.WRITTEN, turn=progress.turn is Turn.WORKING), False
+        look = await carrier.look(parcel)
+        match look.standing:
+            case Standing.FREE:
+                return await write(), False
+            case Standing.BUSY:
+                return Writing(Written.BUSY, look.reason), False
+            case Standing.GONE:
+                return Writing(Written.BUSY, ENDPOINT_GONE), False
+            case Standing.FAULT | Standing.ABSENT:
+                return _refusal(look), True
+            case _:
+                assert_never(look.standing)
+
+    async def _settle(self, parcel: Parcel, writing: Writing) -> Delivery | None:
+        """Tell the database what came of it, for as long as it takes: what was written must not be written again."""
+        tries = 0
+        while True:
+            try:
+                return await self._dispatch.settle(parcel, writing.outcome, writing.reason, turn=writing.turn)
+            except Unavailable as error:
+                if tries == 0:
+                    log.warning("%s cannot be settled yet: %s", parcel.delivery.id, error.message)
+                tries += 1
+                await asyncio.sleep(_step(AWAY_PAUSES, tries))
+
+    async def _hand_back(self, parcel: Parcel, writing: Writing) -> None:
+        try:
+            async with asyncio.timeout(SETTLE_SECONDS):
+                await self._settle(parcel, writing)
+        except TimeoutError:
+            log.warning("%s was not handed back in time; its lease lapses", parcel.delivery.id)
+
+    async def _after(self, parcel: Parcel, writing: Writing, settled: Delivery | None, *, fault: bool) -> float:
+        match writing.outcome:
+            case Written.WRITTEN:
+                self._busy = 0
+                self._deferred = None
+                if writing.turn:
+                    self._begin_turn(parcel)
+                return 0.0
+            case Written.PERMANENT:
+                await self._show(parcel, None)
+                return 0.0
+            case Written.REFUSED:
+                log.info("%s to %s failed: %s", parcel.message.id, self.key, writing.reason)
+                await self._show(parcel, None)
+                if fault:
+                    await self._dispatch.pause(self.key, _fault_ms(settled))
+                return self._hold(FAILED_PAUSE)
+            case Written.UNKNOWN:
+                log.info("%s to %s may have been written: %s", parcel.message.id, self.key, writing.reason)
+                await self._show(parcel, None)
+                await self._dispatch.pause(self.key, MAX_FAULT_MS)
+                return self._hold(FAILED_PAUSE)
+            case Written.BUSY:
+                return 0.0 if self.closing else await self._wait_for_it(parcel, writing.reason or "")
+            case _:
+                assert_never(writing.outcome)
+
+    def _hold(self, seconds: float) -> float:
+        self._held_until = _now() + seconds
+        return seconds
+
+    # The turn.
+
+    def _begin_turn(self, turn: Parcel) -> None:
+        self._turn, self._noted, self._polls = turn, False, 0
+        self._watch_at = _now() + TURN_PAUSES[0]
+
+    async def _watch(self, carrier: Guarded) -> None:
+        """Ask how the turn stands where an event came or it is time, and end it when it is over."""
+        turn = self._turn
+        if turn is None or not (self._changed or _now() >= self._watch_at):
+            return
+        self._changed = False
+        progress = await carrier.progress(turn)
+        match progress.turn:
+            case Turn.WORKING | Turn.UNKNOWN:
+                self._polls += 1
+                self._watch_at = _now() + _step(TURN_PAUSES, self._polls)
+                if progress.seen and not self._noted:
+                    await self._dispatch.note_seen(turn.delivery.id)
+                    self._noted = True
+            case Turn.ANSWERED | Turn.LOST:
+                answered = progress.turn is Turn.ANSWERED
+                if progress.seen and not answered and not self._noted:
+                    await self._dispatch.note_seen(turn.delivery.id)
+                await self._dispatch.end_turn(self.key, turn.delivery.id, answered=answered, reason=progress.reason)
+                self._turn = None
+                # That told this very lane, which is about to look anyway.
+                self._rung.clear()
+            case _:
+                assert_never(progress.turn)
+
+
+def _refusal(look: Look) -> Writing:
+    return Writing(Written.PERMANENT if look.standing is Standing.ABSENT else Written.REFUSED, look.reason)
+
+
+def _fault_ms(settled: Delivery | None) -> int:
+    """How long a target's fault pauses it: as long as its head waits, within bounds (RULINGS 27)."""
+    if settled is None or settled.next_attempt_at is None:
+        return MIN_FAULT_MS
+    return min(max(settled.next_attempt_at - settled.updated_at, MIN_FAULT_MS), MAX_FAULT_MS)
+
+
+def _step(pauses: Sequence[float], number: int) -> float:
+    """The pause of the number-th time, counted from 1; the last repeats."""
+    return pauses[min(max(number, 1), len(pauses)) - 1]
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,63 @@
+"""A tmux pane as a shell in it, or somebody outside it, names it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from postroom.doors.cli.asking import usage
+
+TMUX_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pane:
+    """A pane of the tmux server at `socket`; server_pid: that server's process, where it is known. own: it runs this."""
+
+    socket: str
+    pane: str
+    server_pid: int | None = None
+    own: bool = False
+
+    @classmethod
+    def find(cls, pane: str | None, socket: Path | None, environ: Mapping[str, str]) -> Pane:
+        """The pane that the options name, else the one that this runs in. Raises BadParameter where there is neither."""
+        path, _, rest = environ.get("TMUX", "").partition(",")
+        server = rest.partition(",")[0]
+        if pane is None and socket is not None:
+            raise usage("--tmux-socket without --pane: say which pane of that server is meant", "--tmux-socket")
+        if pane is not None:
+            chosen = str(socket.expanduser().absolute()) if socket is not None else path or _usual(environ)
+            return cls(chosen, pane)
+        if not path or not environ.get("TMUX_PANE"):
+            raise usage("this is no tmux pane: run it in one, or give --pane %3, or --inbox --name NAME", "--pane")
+        return cls(path, environ["TMUX_PANE"], int(server) if server.isdigit() else None, own=True)
+
+    def is_at(self, address: Mapping[str, Any]) -> bool:
+        """Whether an endpoint's address is this pane."""
+        same = str(address.get("pane")) == self.pane and _real(str(address.get("socket"))) == _real(self.socket)
+        return same and self.server_pid in {None, address.get("server_pid")}
+
+    def folder(self) -> Path | None:
+        """The working folder of what runs there; None where nobody can tell."""
+        if self.own:
+            return Path.cwd()
+        asked = ("tmux", "-S", self.socket, "display-message", "-p", "-t", self.pane, "#{pane_current_path}")
+        try:
+            done = subprocess.run(asked, capture_output=True, stdin=subprocess.DEVNULL, timeout=TMUX_S, check=False)
+        except (OSError, ValueError, subprocess.TimeoutExpired):
+            return None
+        told = done.stdout.decode("utf-8", "surrogateescape").rstrip("\n")
+        return Path(told) if done.returncode == 0 and told.startswith("/") else None
+
+
+def _usual(environ: Mapping[str, str]) -> str:
+    return f"{environ.get('TMUX_TMPDIR') or '/tmp'}/tmux-{os.geteuid()}/default"
+
+
+def _real(path: str) -> str:
+    return os.path.realpath(path)

@@ -1,0 +1,272 @@
+"""The registry: endpoints from attachment to end, what they listen to, and who works here (RULINGS 29, 31, 35; T9-T12)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from postroom import limits, postage
+from postroom.delivery import Policy, attempts_of
+from postroom.endpoint import CarrierKind, Endpoint, EndpointFilter, NewEndpoint
+from postroom.errors import Ambiguous, Conflict, Forbidden, NotFound, Unavailable
+from postroom.ids import Ids, Prefix, check_id
+from postroom.model import Principal
+from postroom.post import Channel, Occupant
+from postroom.services.addresses import SESSION, target_of
+from postroom.store.endpoints import Attachment, EndpointTable, Occupation
+from postroom.store.engine import Duplicate, Engine, Once, Operation, Reader, T, Tx
+from postroom.text import store_json
+
+MAX_ADDRESS_BYTES = 4096
+RIVALS = 20
+"""How often an attachment begins again when another comes to the same place in the very moment."""
+
+
+def is_live(endpoint: Endpoint, now: int, policy: Policy) -> bool:
+    """Not ended, and seen lately where a carrier looks at it or it gives signs itself (RULINGS 35); `now` is ms UTC."""
+    if endpoint.ended_at is not None:
+        return False
+    watched = endpoint.carrier in {CarrierKind.TMUX, CarrierKind.CHANNEL}
+    return not watched or endpoint.seen_at > now - policy.live
+
+
+class Registry:
+    """The verbs over endpoints and subscriptions for a principal, and those that carriers and the daemon have."""
+
+    def __init__(self, engine: Engine, table: EndpointTable, ids: Ids) -> None:
+        self._engine = engine
+        self._table = table
+        self._ids = ids
+        self._once = Once(engine)
+        self._reader = Reader(engine)
+
+    # Endpoints.
+
+    async def attach(self, principal: Principal, new: NewEndpoint) -> Endpoint:
+        """Nothing -> a live endpoint; what stood at its place ends in the same transaction.
+
+        A session's endpoint without a name has the session's. Raises Invalid by field, and Forbidden for a name that the
+        principal may not speak as.
+        """
+        postage.check_endpoint(new)
+        name = new.name
+        if name is None and new.carrier is CarrierKind.OPENCODE:
+            name = new.target_key.partition(":")[2] or None
+        if name is not None and not principal.may_speak_as(name):
+            raise Forbidden(f"{principal.name} may not attach an endpoint as {name}", field="name")
+        address = store_json(dict(new.address), "address", MAX_ADDRESS_BYTES)
+        attempts = new.max_attempts if new.max_attempts is not None else attempts_of(new.carrier)
+
+        async def operation(tx: Tx) -> Endpoint:
+            await self._table.supersede(tx, new.target_key)
+            id_ = self._ids.new(Prefix.ENDPOINT)
+            await self._table.insert(tx, id_, new, name, address, attempts, principal.name)
+            return _there(await self._table.get(tx, id_), id_)
+
+        return await self._with_rivals(operation)
+
+    async def get(self, principal: Principal, id_: str) -> Endpoint:
+        """The endpoint, ended or not. Raises NotFound."""
+        check_id(id_, Prefix.ENDPOINT, "endpoint")
+        return _there(await self._table.get(self._reader, id_), id_)
+
+    async def find(self, principal: Principal, asked: EndpointFilter) -> list[Endpoint]:
+        """The endpoints that fit, oldest first, 1000 at the most."""
+        if asked.target_repo is not None:
+            postage.check_line(asked.target_repo, "target_repo")
+        if asked.queue is not None:
+            limits.check_queue(asked.queue)
+        if asked.channel is not None:
+            limits.check_queue(asked.channel, "channel")
+        if asked.name is not None:
+            postage.check_party(asked.name, "name")
+        return await self._table.find(self._reader, asked)
+
+    async def living(self, endpoints: Sequence[Endpoint]) -> frozenset[str]:
+        """The ids of those that are live now, by the database's clock."""
+        return await self._table.living(self._reader, [endpoint.id for endpoint in endpoints])
+
+    async def heartbeat(self, principal: Principal, id_: str) -> Endpoint:
+        """Live or silent -> seen now. Raises NotFound, and Conflict for one that has ended."""
+        endpoint = await self._own(principal, id_)
+        touched = endpoint.ended_at is None and await self._table.touch(self._once, [id_])
+        if not touched:
+            raise Conflict(f"endpoint {id_} has ended; attach again", state="ended")
+        return _there(await self._table.get(self._reader, id_), id_)
+
+    async def detach(self, principal: Principal, id_: str) -> Endpoint:
+        """Attached -> ended, for ever; twice is the same. Raises NotFound."""
+        await self._own(principal, id_)
+        await self.end(id_)
+        return _there(await self._table.get(self._reader, id_), id_)
+
+    async def _own(self, principal: Principal, id_: str) -> Endpoint:
+        """An endpoint that the principal attached, or whose name it speaks as; another one is as if it were not there."""
+        endpoint = await self.get(principal, id_)
+        named = endpoint.name is not None and principal.may_speak_as(endpoint.name)
+        if not (principal.admin or named or endpoint.created_by == principal.name):
+            raise NotFound(f"there is no endpoint {id_} of {principal.name}", field="id")
+        return endpoint
+
+    # What carriers and the daemon know by looking.
+
+    async def touch(self, ids: Sequence[str]) -> None:
+        """Standing -> seen now, after a look that found them there."""
+        if ids:
+            await self._table.touch(self._once, ids)
+
+    async def end(self, id_: str) -> None:
+        """Attached -> ended for ever; what waits for it waits on."""
+
+        async def operation(tx: Tx) -> bool:
+            return await self._table.end(tx, id_)
+
+        await self._engine.transact(operation)
+
+    # Channels.
+
+    async def subscribe(self, principal: Principal, channel: str, subscriber: str) -> Channel:
+        """Not subscribed -> subscribed: a session, an endpoint's id, or a name; twice is the same.
+
+        A session or name that has no endpoint gets one. Raises Forbidden for somebody the principal does not speak as.
+        """
+        limits.check_queue(channel, "channel")
+        await self._check_subscriber(principal, subscriber)
+
+        async def operation(tx: Tx) -> None:
+            endpoint = await self._endpoint_of(tx, subscriber)
+            if endpoint is None:
+                new = _listener(subscriber)
+                id_ = self._ids.new(Prefix.ENDPOINT)
+                attempts = attempts_of(new.carrier)
+                await self._table.insert(tx, id_, new, subscriber, "{}", attempts, principal.name)
+            else:
+                id_ = endpoint.id
+            await self._table.attach(tx, id_, Attachment.CHANNEL, [channel])
+
+        await self._with_rivals(operation)
+        return await self._channel(channel)
+
+    async def unsubscribe(self, principal: Principal, channel: str, subscriber: str) -> Channel:
+        """Subscribed -> not subscribed; twice is the same. An endpoint that was there for this alone ends."""
+        limits.check_queue(channel, "channel")
+        await self._check_subscriber(principal, subscriber)
+
+        async def operation(tx: Tx) -> None:
+            for endpoint in await self._table.attached(tx, Attachment.CHANNEL, channel, live=False):
+                if subscriber not in {endpoint.id, endpoint.mailbox}:
+                    continue
+                await self._table.let_go(tx, endpoint.id, Attachment.CHANNEL, channel)
+                if _only_listens(endpoint, channel):
+                    await self._table.end(tx, endpoint.id)
+
+        await self._engine.transact(operation)
+        return await self._channel(channel)
+
+    async def channels(self, principal: Principal) -> list[Channel]:
+        """Every channel that somebody is subscribed to, by name."""
+        found: dict[str, list[tuple[str, str]]] = {}
+        for name, mailbox, id_ in await self._table.channels(self._reader):
+            found.setdefault(name, []).append((mailbox, id_))
+        return [Channel(name, tuple(subscribers)) for name, subscribers in found.items()]
+
+    async def _channel(self, name: str) -> Channel:
+        found = await self._table.channels(self._reader, name)
+        return Channel(name, tuple((mailbox, id_) for _, mailbox, id_ in found))
+
+    async def _check_subscriber(self, principal: Principal, subscriber: str) -> None:
+        if subscriber.startswith(Prefix.ENDPOINT):
+            await self._own(principal, subscriber)
+            return
+        limits.check_name(subscriber, "subscriber")
+        if not principal.may_speak_as(subscriber):
+            raise Forbidden(f"{principal.name} may not subscribe {subscriber}", field="subscriber")
+
+    async def _endpoint_of(self, tx: Tx, subscriber: str) -> Endpoint | None:
+        """The endpoint of a session, id or name that has not ended; None when one is to be made."""
+        if subscriber.startswith(Prefix.ENDPOINT):
+            endpoint = await self._table.get(tx, subscriber)
+            if endpoint is None or endpoint.ended_at is not None:
+                raise NotFound(f"there is no endpoint {subscriber}, or it has ended", field="subscriber")
+            return endpoint
+        if not subscriber.startswith(SESSION):
+            named = await self._table.named(tx, subscriber)
+            if len(named) > 1:
+                ids = [endpoint.id for endpoint in named]
+                raise Ambiguous(
+                    f"{len(named)} live endpoints are named {subscriber}; subscribe the id of one",
+                    field="subscriber",
+                    endpoints=ids,
+                )
+            if named:
+                return named[0]
+        return await self._table.standing(tx, _listener(subscriber).target_key)
+
+    async def _with_rivals(self, operation: Operation[T]) -> T:
+        for _ in range(RIVALS):
+            try:
+                return await self._engine.transact(operation)
+            except Duplicate:
+                continue
+        raise Unavailable("others keep attaching to the same place; ask again")
+
+    # Who works here.
+
+    async def who(self, principal: Principal) -> list[Occupant]:
+        """Endpoints that have not ended, and owners of claims that the principal may see; last heard of first."""
+        endpoints = await self._table.find(self._reader, EndpointFilter())
+        living = await self.living(endpoints)
+        claims = [one for one in await self._table.occupied(self._reader) if principal.may_use(one.queue)]
+        at_work: dict[str, Occupation] = {}
+        for claim in claims:
+            at_work.setdefault(claim.owner, claim)
+            at_work.setdefault(claim.owner.partition("/")[0], claim)
+        seated = {endpoint.mailbox for endpoint in endpoints}
+        found = [_occupant(endpoint, endpoint.id in living, at_work.get(endpoint.mailbox)) for endpoint in endpoints]
+        for claim in claims:
+            if claim.owner in seated or claim.owner.partition("/")[0] in seated:
+                continue
+            seated.add(claim.owner)
+            found.append(_worker(claim))
+        return sorted(found, key=lambda one: one.last_seen or 0, reverse=True)
+
+
+def _there(endpoint: Endpoint | None, id_: str) -> Endpoint:
+    if endpoint is None:
+        raise NotFound(f"there is no endpoint {id_}", field="id")
+    return endpoint
+
+
+def _listener(subscriber: str) -> NewEndpoint:
+    """The endpoint of a session or a name that only listens to channels."""
+    carrier = CarrierKind.OPENCODE if subscriber.startswith(SESSION) else CarrierKind.INBOX
+    return NewEndpoint(carrier, {}, target_of(carrier, subscriber), name=subscriber, rings=False)
+
+
+def _only_listens(endpoint: Endpoint, channel: str) -> bool:
+    """Whether nothing is left of an endpoint that a subscription made, once it leaves this channel."""
+    return not endpoint.rings and (endpoint.repositories, endpoint.queues, endpoint.channels) == ((), (), (channel,))
+
+
+def _occupant(endpoint: Endpoint, live: bool, claim: Occupation | None) -> Occupant:
+    address = endpoint.address
+    directory, branch = address.get("directory"), address.get("branch")
+    seen = endpoint.seen_at if claim is None else max(endpoint.seen_at, claim.updated_at)
+    return Occupant(
+        name=endpoint.mailbox,
+        carrier=endpoint.carrier.value,
+        endpoint_id=endpoint.id,
+        live=live,
+        repositories=endpoint.repositories,
+        queues=endpoint.queues,
+        channels=endpoint.channels,
+        directory=directory if isinstance(directory, str) else None,
+        branch=branch if isinstance(branch, str) else None,
+        todo_id=None if claim is None else claim.todo_id,
+        todo_title=None if claim is None else claim.title,
+        last_seen=seen,
+    )
+
+
+def _worker(claim: Occupation) -> Occupant:
+    """Somebody who is known by a claim alone."""
+    return Occupant(claim.owner, None, None, True, (), (), (), None, None, claim.todo_id, claim.title, claim.updated_at)

@@ -1,0 +1,65 @@
+"""Messages with their deliveries, as every door shows them, one by one and by pages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from postroom.message import Delivery, Message, MessageFilter, Posted
+from postroom.store.deliveries import DeliveryTable
+from postroom.store.engine import Tx
+from postroom.store.messages import message_of
+from postroom.store.statements import Dialect
+
+
+class PostedTable:
+    """The queries over messages."""
+
+    def __init__(self, dialect: Dialect, deliveries: DeliveryTable) -> None:
+        self._dialect = dialect
+        self._deliveries = deliveries
+
+    async def many(self, tx: Tx, ids: Sequence[str]) -> list[Posted]:
+        """These messages with their deliveries, in the order of the ids."""
+        found = {message.id: message for message in map(message_of, await tx.rows("messages_whole", ids=list(ids)))}
+        return await self._with_deliveries(tx, [found[id_] for id_ in ids if id_ in found])
+
+    async def _with_deliveries(self, tx: Tx, messages: Sequence[Message]) -> list[Posted]:
+        if not messages:
+            return []
+        of: dict[str, list[Delivery]] = {message.id: [] for message in messages}
+        for delivery in await self._deliveries.of_messages(tx, list(of)):
+            of[delivery.message_id].append(delivery)
+        return [Posted(message, tuple(of[message.id])) for message in messages]
+
+    async def page(
+        self, tx: Tx, asked: MessageFilter, viewer: str | None, globs: Sequence[str], before: int | None, limit: int
+    ) -> list[Posted]:
+        """A page with deliveries, newest first; what concerns `viewer` and the names it speaks as, or all for None."""
+        rows = await tx.rows(
+            "message_list",
+            sender=asked.sender,
+            addressed=asked.to,
+            channel=asked.channel,
+            kind=asked.kind,
+            client_id=asked.client_id,
+            target_repo=asked.target_repo,
+            reply_to=asked.reply_to,
+            state=asked.state,
+            endpoint_id=asked.endpoint_id,
+            before=before,
+            viewer=viewer,
+            names=self._patterns(globs),
+            limit=limit,
+        )
+        return await self._with_deliveries(tx, [message_of(row) for row in rows])
+
+    def _patterns(self, globs: Sequence[str]) -> list[str]:
+        if self._dialect is Dialect.SQLITE:
+            return list(globs)
+        return [_regular(glob) for glob in globs]
+
+
+def _regular(glob: str) -> str:
+    """The regular expression of a glob of `*` and `?`, as PostgreSQL takes it."""
+    words = {"*": ".*", "?": "."}
+    return "^" + "".join(words.get(one, one if one.isalnum() else "\\" + one) for one in glob) + "$"

@@ -1,0 +1,63 @@
+"""A writer killed at each step: the message is on the pane once, or it is found there and not written again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import sys
+from pathlib import Path
+
+import pytest
+
+from postroom.carriers.carrier import Standing
+from postroom.carriers.tmux import TmuxCarrier
+from postroom.carriers.tmux_write import Step
+from postroom.message import Written
+from tests.processes import Processes, until
+from tests.terminals.rig import READERS, Terminals, endpoint, parcel
+from tests.terminals.test_whole import long_text, ready, submitted_more
+
+RUNS = int(os.environ.get("POSTROOM_TERMINAL_KILLS", "1"))
+TOP = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("kind", ["agent", "bash"])
+async def test_killed_at_each_step(
+    kind: str, terminals: Terminals, carrier: TmuxCarrier, processes: Processes, tmp_path: Path
+) -> None:  # I20, T48
+    reader = READERS[kind](terminals)
+    to = endpoint(carrier, reader)
+    await ready(carrier, reader, to)
+    before = len(reader.submitted())
+    sent = 0
+    for run in range(RUNS):
+        for step in Step:
+            letter = parcel(to, long_text(4000, run), id=f"msg_killed_{run}_{step}")
+
+            async def free(letter: object = letter) -> bool:
+                return (await carrier.look(letter)).standing is Standing.FREE  # type: ignore[arg-type]
+
+            await until(free, "a free pane")
+            (tmp_path / "parcel").write_bytes(pickle.dumps(letter))
+            courier = processes.start(
+                *(sys.executable, "-m", "tests.terminals.courier", str(terminals.folder / "private"), str(step)),
+                str(tmp_path / "parcel"),
+                cwd=TOP,
+            )
+            code = await asyncio.to_thread(courier.wait, 60)
+            assert code == -9, processes.output(courier)
+            sent += 1
+
+            await until(free, "a pane that is free for the next attempt")
+            seen = await carrier.seen(letter)
+            assert seen is (step in {Step.SUBMITTED, Step.CONFIRMED}), step
+            if not seen:
+                written = await carrier.write(letter)
+                assert written.outcome is Written.WRITTEN, (step, written)
+            await until(submitted_more(reader, before + sent - 1), f"the message of {step}")
+            assert await carrier.seen(letter) is True
+            assert reader.submitted()[-1] == f"{reader.submitted()[-1].splitlines()[0]}\n{letter.message.payload}"
+            assert [letter.message.id in one for one in reader.submitted()].count(True) == 1, step
+    assert len(reader.submitted()) == before + sent
+    assert not [fact for fact in reader.facts() if "ran" in fact or "control" in fact]
