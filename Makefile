@@ -20,10 +20,10 @@ export UV_CACHE_DIR := $(CURDIR)/.cache/uv
 export npm_config_cache := $(CURDIR)/.cache/npm
 endif
 
-.PHONY: help setup demo test check lint format fuzz vendors bench requirements clean
+.PHONY: help setup demo test test-opencode check lint format fuzz vendors bench requirements clean
 
 help: ## Say what can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 	@echo "  ARGS=… is passed on, WORKERS=… sets how many processes test, PYTHON=… chooses the interpreter."
 
 setup: $(READY) ## Make .venv from the pinned requirements; done anew only when they change
@@ -31,8 +31,16 @@ setup: $(READY) ## Make .venv from the pinned requirements; done anew only when 
 demo: $(READY) ## Watch a delivery survive two kills on its way to done
 	@$(BIN)/postroom demo $(ARGS)
 
-test: $(READY) $(PAYLOADS) ## Run the tests on both engines
+test: $(READY) $(PAYLOADS) tmux ## Run the tests on both engines
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --inline-snapshot=disable $(ARGS)
+	@echo "The tests against the real opencode were not run: make test-opencode fetches it and runs them."
+
+test-opencode: $(READY) ## Fetch the pinned versions of opencode (350 MB each) and run the tests against them
+	@command -v npm >/dev/null 2>&1 || { \
+	  echo "The real opencode comes as an npm package: Node.js and npm are missing." >&2; \
+	  echo "On Debian and Ubuntu: apt-get install nodejs npm." >&2; exit 1; }
+	@$(BIN)/python -m tests.opencode.real
+	@$(BIN)/python -m tests.opencode.offline $(BIN)/python -m pytest -m opencode tests/opencode --inline-snapshot=disable $(ARGS)
 
 check: lint test ## Run lint, then the tests
 
@@ -99,6 +107,12 @@ $(VENDORS): requirements/vendors.txt | $(READY)
 	@uv="$$(command -v uv || echo $(BIN)/uv)"; rm -rf .cache/vendors; \
 	"$$uv" pip install --quiet --python "$(BIN)/python" --target .cache/vendors --no-deps --require-hashes -r $<
 	@touch $@
+
+.PHONY: tmux
+tmux:
+	@command -v tmux >/dev/null 2>&1 || { \
+	  echo "The tests write into real terminals: tmux is missing." >&2; \
+	  echo "On Debian and Ubuntu: apt-get install tmux." >&2; exit 1; }
 
 # The webhook payloads that the tests post are real ones, which their publisher gives as an npm package.
 $(PAYLOADS): tests/payloads/package.json tests/payloads/package-lock.json

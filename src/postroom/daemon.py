@@ -80,6 +80,7 @@ class Daemon:
                 "failures": report.failures,
             },
             "post": dict(self.courier.status()),
+            "doorbell": dict(self.office.doorbell.status()),
             "gita": {"file": str(self._gita.file), "required": self._gita.required},
             "sources": [source.name for source in self.office.roster],
             "warnings": [*self.office.roster.warnings, *await self.office.sweep.warnings()],
@@ -156,7 +157,8 @@ class Daemon:
                 await asyncio.sleep(OPEN_AGAIN)
         self._reason = None
         async with asyncio.TaskGroup() as tasks:
-            for run in (self.office.sweep.run, self.courier.run, self._roll.run):
+            office = self.office
+            for run in (office.sweep.run, self.courier.run, self._roll.run, office.doorbell.run, office.handover.run):
                 tasks.create_task(run())
 
     async def _prepare(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from postroom.endpoint import CarrierKind
+from postroom.endpoint import CarrierKind, Endpoint
 from postroom.errors import Conflict
 from postroom.limits import MINUTE, SECOND
 from postroom.message import AckMode, Cause, Delivery, DeliveryState, Written
@@ -235,29 +235,39 @@ def expire(delivery: Delivery, now: int) -> Delivery:
     return _failed(delivery, now, Cause.EXPIRED, None)
 
 
-def rebind(delivery: Delivery, now: int, endpoint_id: str, target_key: str, mailbox: str, reach: str) -> Delivery:
+def rebind(delivery: Delivery, now: int, endpoint: Endpoint, place: int) -> Delivery:
     """Not yet injected or acknowledged, with no courier -> the same for another endpoint (RULINGS 29; T46, T47).
 
-    One that waited for an acknowledgement is pending again in a new round: who could give it has gone.
+    One that waited for an acknowledgement is pending again in a new round: who could give it has gone. An inbox has at
+    once what had not failed.
     """
     if leased(delivery):
         raise Conflict(f"{delivery.id} is being written", state="being_written")
     if delivery.state in {DeliveryState.INJECTED, DeliveryState.ACKNOWLEDGED}:
         raise Conflict(f"{delivery.id} is {delivery.state} and stays where it is")
-    waited = delivery.state == DeliveryState.AWAITING_ACK
-    return replace(
+    moved = replace(
         delivery,
-        state=DeliveryState.PENDING if waited else delivery.state,
-        round=delivery.round + 1 if waited else delivery.round,
+        state=DeliveryState.FAILED if delivery.state == DeliveryState.FAILED else DeliveryState.PENDING,
+        round=delivery.round + 1 if delivery.state == DeliveryState.AWAITING_ACK else delivery.round,
         ack_deadline=None,
-        endpoint_id=endpoint_id,
-        target_key=target_key,
-        mailbox=mailbox,
-        reach=reach,
-        handoff_seq=delivery.handoff_seq if mailbox == delivery.mailbox else None,
+        endpoint_id=endpoint.id,
+        target_key=endpoint.target_key,
+        carrier=endpoint.carrier,
+        mailbox=endpoint.mailbox,
+        reach=endpoint.reach,
+        handoff_seq=delivery.handoff_seq if endpoint.mailbox == delivery.mailbox else None,
         doubtful=False,
         next_attempt_at=None,
         updated_at=now,
+    )
+    if endpoint.carrier != CarrierKind.INBOX or moved.state == DeliveryState.FAILED:
+        return moved
+    waits = delivery.ack_mode == AckMode.ACKNOWLEDGED
+    return replace(
+        moved,
+        state=DeliveryState.AWAITING_ACK if waits else DeliveryState.INJECTED,
+        delivered_at=delivery.delivered_at or now,
+        handoff_seq=moved.handoff_seq or place,
     )
 
 

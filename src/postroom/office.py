@@ -16,10 +16,13 @@ from postroom.errors import Misconfigured
 from postroom.ids import Ids, RandomIds
 from postroom.limits import check_name
 from postroom.model import Principal, Role
+from postroom.services.addresses import AddressBook
 from postroom.services.claims import ClaimService
 from postroom.services.dispatch import DispatchService
+from postroom.services.doorbell import Doorbell
 from postroom.services.endings import EndingService
 from postroom.services.events import EventService
+from postroom.services.handover import HandoverService
 from postroom.services.inbox import InboxService
 from postroom.services.intake import IntakeService
 from postroom.services.local import LocalDesk
@@ -47,10 +50,12 @@ from postroom.store.deliveries import DeliveryTable
 from postroom.store.endpoints import EndpointTable
 from postroom.store.engine import Engine
 from postroom.store.events import EventTable
+from postroom.store.handovers import HandoverTable
 from postroom.store.mailboxes import MailboxTable
 from postroom.store.posted import PostedTable
 from postroom.store.queues import QueueTable
 from postroom.store.requests import RequestTable
+from postroom.store.rings import RingTable
 from postroom.store.rule_sets import RuleSetTable
 from postroom.store.sweeps import SweepTable
 from postroom.store.targets import TargetTable
@@ -86,6 +91,8 @@ class Office:
     post: PostService
     inbox: InboxService
     registry: Registry
+    doorbell: Doorbell
+    handover: HandoverService
     watch: Watch
     place: Place
     sweep: Sweep
@@ -146,6 +153,7 @@ def compose(
     sweep_table, delivery_table = SweepTable(engine.dialect), DeliveryTable(engine.dialect, policy)
     dispatch = DispatchService(engine, delivery_table, TargetTable(policy), sweep_table, wake, ids)
     endpoint_table, mailbox_table = EndpointTable(policy.live), MailboxTable()
+    admission_table, book = AdmissionTable(engine.dialect, policy.live), AddressBook(endpoint_table, ids)
     watch = Watch(engine, mailbox_table, wake)
     return Office(
         engine=engine,
@@ -166,7 +174,7 @@ def compose(
         receipts=ReceiptService(engine, delivery_table, requests, wake),
         post=PostService(
             engine,
-            AdmissionTable(engine.dialect, policy.live),
+            admission_table,
             PostedTable(engine.dialect, delivery_table),
             delivery_table,
             endpoint_table,
@@ -177,7 +185,18 @@ def compose(
             clock,
         ),
         inbox=InboxService(engine, mailbox_table, endpoint_table, watch),
-        registry=Registry(engine, endpoint_table, ids),
+        registry=Registry(engine, endpoint_table, wake, ids),
+        doorbell=Doorbell(
+            engine,
+            RingTable(engine.dialect, policy.live),
+            admission_table,
+            delivery_table,
+            book,
+            wake,
+            ids,
+            clock,
+        ),
+        handover=HandoverService(engine, HandoverTable(), admission_table, endpoint_table, book, wake, ids, clock),
         watch=watch,
         place=place or Whereabouts(),
         sweep=Sweep(engine, sweep_table, queue_table, dispatch, wake, clock),
@@ -195,12 +214,13 @@ async def connect(url: str, *, name: str = "python") -> AsyncIterator[LocalDesk]
     check_name(name, "name")
     office = compose(make_engine(url))
     await office.engine.open()
-    sweep = asyncio.create_task(office.sweep.run())
+    keeping = [asyncio.create_task(run()) for run in (office.sweep.run, office.handover.run)]
     try:
         yield office.desk(Principal(name, Role.ADMIN))
     finally:
-        sweep.cancel()
-        await asyncio.gather(sweep, return_exceptions=True)
+        for task in keeping:
+            task.cancel()
+        await asyncio.gather(*keeping, return_exceptions=True)
         await office.waiting.close()
         await office.watch.close()
         await office.engine.close()

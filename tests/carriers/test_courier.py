@@ -94,7 +94,8 @@ async def test_five_hundred_targets_are_served_while_some_hang(
     # Fewer places than targets that hang: they give theirs back.
     rig.courier(carrier, at_work=2)
     await rig.reach_state("injected", *(id_ for session, id_ in ids.items() if session not in carrier.hanging))
-    assert sum(carrier.at_once.values()) == len(carrier.hanging)
+    await until(lambda: all(carrier.overlap[session] for session in carrier.hanging), "all that hang were begun")
+    assert not any(carrier.written[session] for session in carrier.hanging)
     await rig.close()
 
 
@@ -232,6 +233,7 @@ async def test_a_fault_counts_an_attempt_of_the_head_and_pauses_the_target(
     async def paused(key: str, ms: int) -> None:
         pauses.append((key, ms))
         await pause(key, ms)
+        rig.store.skew += ms
 
     monkeypatch.setattr(rig.dispatch, "pause", paused)
     carrier = MemoryCarrier()
@@ -268,7 +270,8 @@ async def test_unknown_is_not_failed_and_is_looked_for_before_it_is_written_agai
     id_ = await rig.admit("ses_a")
 
     async def doubted() -> bool:
-        return (await rig.delivery(id_)).doubtful
+        paused = await rig.rows("select 1 from targets where not_before is not null")
+        return bool(paused) and (await rig.delivery(id_)).doubtful
 
     await until(doubted, "it is in doubt")
     found = await rig.delivery(id_)
@@ -297,11 +300,11 @@ async def test_at_the_cap_unknown_is_unconfirmed(rig: PostRig) -> None:
 async def test_a_carrier_that_breaks_its_contract_wedges_nobody(
     rig: PostRig, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
-    monkeypatch.setattr(guarded, "CALL_SECONDS", 0.2)
     carrier = MemoryCarrier()
     if broken == "raises":
         carrier.writes["ses_a"] = [RuntimeError("a bug")]
     else:
+        monkeypatch.setattr(guarded, "CALL_SECONDS", 2.0)
         carrier.hanging.add("ses_a")
     rig.courier(carrier)
     id_, other = await rig.admit("ses_a"), await rig.admit("ses_b")
@@ -311,6 +314,23 @@ async def test_a_carrier_that_breaks_its_contract_wedges_nobody(
 
     await until(doubted, "it is in doubt")
     await rig.reach_state("injected", other)
+
+
+async def test_a_slow_look_leaves_no_write_that_could_outlive_its_lease(
+    rig: PostRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane, "LOOK_SHARE", -1.0)
+    carrier = MemoryCarrier()
+    rig.courier(carrier)
+    id_ = await rig.admit("ses_a")
+
+    async def refused() -> bool:
+        return (await rig.delivery(id_)).last_failure_reason == lane.TOO_SLOW
+
+    await until(refused, "it is refused")
+    assert not carrier.written
+    monkeypatch.undo()
+    await rig.reach_state("injected", id_)
 
 
 # Acknowledgement, and turns.

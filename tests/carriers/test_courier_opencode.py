@@ -83,6 +83,7 @@ async def test_urgent_overtakes_and_does_not_wait_for_the_turn(rig: PostRig, fak
     rig.opencode(fake)
     first, second = await rig.admit("ses_a"), await rig.admit("ses_a")
     await rig.reach_state("injected", first)
+    await until(lambda: session.running, "its turn runs")
     urgent = await rig.admit("ses_a", priority=Priority.URGENT)
     await rig.reach_state("injected", urgent)
     assert (await rig.delivery(second)).attempt_count == 0

@@ -97,12 +97,15 @@ async def test_a_404_drops_the_place_and_it_is_looked_up_anew(new_fake: NewFake)
         assert new.headers == ["/home/new"]
 
 
-async def test_a_session_is_looked_up_where_it_lives_and_a_hanging_server_is_not_waited_for(new_fake: NewFake) -> None:
+async def test_a_session_is_looked_up_where_it_lives_and_a_hanging_server_is_not_waited_for(
+    new_fake: NewFake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opencode, "LOOK_SECONDS", 600.0)
     hung, other, home = await new_fake(), await new_fake(), await new_fake()
     hung.hanging.add("*")
     session = home.session("a")
     async with carrying(hung, other, home) as carrier:
-        async with asyncio.timeout(opencode.LOOK_SECONDS / 2):
+        async with asyncio.timeout(30):
             assert await carrier.look(parcel("ses_a")) == FREE
         assert (await carrier.write(parcel("ses_a"))).outcome is Written.WRITTEN
     assert len(session.texts) == 1
@@ -277,13 +280,13 @@ async def test_a_server_that_hangs_is_unknown_within_the_deadline(
     fake: FakeOpencode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(opencode, "WRITE_SECONDS", 0.05)
-    monkeypatch.setattr(opencode, "LOOK_SECONDS", 0.2)
     fake.session("a")
     fake.hanging.add("ses_a")
     async with carrying(fake) as carrier:
         assert await carrier.look(parcel("ses_a")) == FREE
         assert (await carrier.write(parcel("ses_a"))).outcome is Written.UNKNOWN
         fake.hanging = {"*"}
+        monkeypatch.setattr(opencode, "LOOK_SECONDS", 0.2)
         assert (await carrier.look(parcel("ses_a"))).standing is Standing.FAULT
         assert await carrier.seen(parcel("ses_a")) is None
         assert (await carrier.progress(parcel("ses_a"))).turn is Turn.UNKNOWN
@@ -468,6 +471,7 @@ async def test_merged_prompts_are_answered_together(fake: FakeOpencode) -> None:
         sent = [parcel("ses_a", str(number), priority=Priority.URGENT) for number in range(3)]
         for one in sent:
             await carrier.write(one)
+            await until(lambda: fake.sessions["ses_a"].running, "a turn runs")
         fake.release()
         for one in sent:
             assert await ended(carrier, one) is Turn.ANSWERED

@@ -242,8 +242,7 @@ async def test_of_several_deliveries_the_meant_one_is_named(rig: Rig) -> None:
     message = await send(rig, channel="ops")
     assert {one["mailbox"] for one in message["deliveries"]} == {"bob", "eve"}
     path = f"/v1/messages/{message['id']}/ack"
-    error = refusal(await ask(rig, "root", "POST", path, {}), 409, "conflict")
-    assert error["reason"] == "ambiguous_endpoint"
+    refusal(await ask(rig, "root", "POST", path, {}), 409, "ambiguous_endpoint")
     refusal(await ask(rig, "root", "POST", path, {"endpoint": "nobody"}), 404, "not_found")
     acked = (await post(rig, "eve", path, {}))["message"]["deliveries"]
     assert {one["mailbox"]: one["state"] for one in acked} == {"bob": "injected", "eve": "acknowledged"}

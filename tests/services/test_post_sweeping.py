@@ -61,6 +61,15 @@ async def test_what_is_held_does_not_expire_under_its_courier(post: Postings) ->
     assert (await post.dispatch.sweep(10)).expired == 1
 
 
+async def test_what_lapses_after_its_life_expires_in_the_same_sweep(post: Postings) -> None:
+    made = await post.add(ttl=1000)
+    await post.lease()
+    post.bench.move(POLICY.lease)
+    swept = await post.dispatch.sweep(10)
+    assert (swept.lapsed, swept.expired) == (1, 1)
+    assert (await post.get(made)).reason is Cause.EXPIRED
+
+
 async def test_a_sweep_takes_more_than_one_batch(post: Postings) -> None:
     for number in range(7):
         await post.add(f"opencode:{number}", ttl=1000)

@@ -39,7 +39,7 @@ async def test_an_identical_wake_moves_to_the_replacement(mail: Mail, gone: str)
     assert (moved.id, moved.deduplicated, moved.rebound) == (first.id, True, True)
     stands = only(moved)
     now = stands.updated_at
-    assert stands == life.rebind(only(first), now, new.id, new.target_key, "bob", ANY_REACH)
+    assert stands == life.rebind(only(first), now, new, 1)
     # The old instance never lives again, and is attached to nothing.
     ended = await mail.office.registry.get(ADMIN, old.id)
     assert ended.ended_at is not None
@@ -117,7 +117,7 @@ async def test_one_that_waits_for_its_acknowledgement_goes_again(mail: Mail) -> 
     await mail.office.registry.detach(ADMIN, old.id)
     new = await mail.pane(2, repositories=("repo",))
     moved = only(await mail.wake())
-    assert moved == life.rebind(waiting, moved.updated_at, new.id, new.target_key, new.id, ANY_REACH)
+    assert moved == life.rebind(waiting, moved.updated_at, new, 1)
     assert (moved.state, moved.round, moved.handoff_seq) == (DeliveryState.PENDING, 1, None)
 
 
@@ -154,9 +154,10 @@ async def test_an_inbox_in_its_place_has_it_at_once(mail: Mail) -> None:
     first = await mail.wake()
     await mail.office.registry.detach(ADMIN, old.id)
     new = NewEndpoint(CarrierKind.INBOX, {}, "inbox:bob", name="bob", repositories=("repo",))
-    await mail.office.registry.attach(ADMIN, new)
+    there = await mail.office.registry.attach(ADMIN, new)
     await mail.send(to="bob")
     moved = only(await mail.wake())
+    assert moved == life.rebind(only(first), moved.updated_at, there, 2)
     assert (moved.id, moved.carrier, moved.state) == (only(first).id, CarrierKind.INBOX, DeliveryState.INJECTED)
     assert (moved.handoff_seq, moved.mailbox) == (2, "bob")
     page = await mail.office.inbox.page(ADMIN, "bob", "s.1", None)

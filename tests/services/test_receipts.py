@@ -112,7 +112,7 @@ async def test_the_caller_s_own_delivery_is_meant_or_the_only_one(post: Postings
     message_id = deliveries[0].message_id
     with pytest.raises(Conflict) as refused:
         await ack(ADMIN, message_id)
-    assert refused.value.details["reason"] == "ambiguous_endpoint"
+    assert refused.value.code == "ambiguous_endpoint"
     assert refused.value.field == "endpoint"
     with pytest.raises(NotFound) as unknown:
         await ack(ADMIN, message_id, "ep_other")
@@ -202,7 +202,7 @@ async def test_of_several_the_failed_one_is_retried(post: Postings) -> None:
     assert [one.state for one in posted.deliveries] == [DeliveryState.PENDING] * 3
     with pytest.raises(Conflict) as refused:
         await retry(SENDER, deliveries[0].message_id)
-    assert refused.value.details["reason"] == "ambiguous_endpoint"
+    assert refused.value.code == "ambiguous_endpoint"
     with pytest.raises(Conflict, match="is pending"):
         await retry(SENDER, deliveries[0].message_id, C)
 

@@ -21,6 +21,7 @@ async def walk_the_post(bench: Bench, moving: Bench) -> None:
     await _read(bench)
     await _carry(bench)
     await _lapse(bench, moving)
+    await _ring(bench)
 
 
 async def _admit(bench: Bench) -> None:
@@ -101,3 +102,25 @@ async def _lapse(bench: Bench, moving: Bench) -> None:
     swept = await dispatch.sweep(10)
     assert min(swept.lapsed, swept.overdue, swept.expired, swept.turns) >= 1
     await dispatch.lapse_all()
+
+
+async def _ring(bench: Bench) -> None:
+    bell, registry = bench.office.doorbell, bench.office.registry
+    places = [
+        NewEndpoint(CarrierKind.INBOX, {}, f"inbox:{name}", name=name, queues=("rung",)) for name in ("eve", "fay")
+    ]
+    eve, fay = [await registry.attach(ADMIN, place) for place in places]
+    todo = await bench.create("rung", by=BOB, assignee="eve")
+    await bench.create("rung")
+    assert await bell.once() == 2
+    await registry.detach(ADMIN, fay.id)
+    held = await bench.office.claims.claim(Principal("eve"), todo.id, None, None, None)
+    await bell.once()
+    await bench.claim(ANN, "rung")
+    await bench.create("rung")
+    await bench.complete(Principal("eve"), held)
+    assert await bell.once() == 1
+    await bench.claim(ANN, "rung")
+    await bell.once()
+    assert await bench.office.handover.once() == 1
+    assert eve.id != fay.id

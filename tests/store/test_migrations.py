@@ -173,6 +173,11 @@ def test_both_schemas_have_the_same_tables_columns_and_indexes() -> None:
             .replace("default true", "default 1")
         )
         text = re.sub(r" check \(\w+ in \(0, 1\)\)", "", text)
+        for holder in ("split_part(owner, '/', 1)", "substr(owner, 1, instr(owner || '/', '/') - 1)"):
+            text = text.replace(holder, "HOLDER")
+        # What a trigger does is the tests' of who is told of ended work.
+        text = re.sub(r"create function .*?\$\$;", "", text, flags=re.DOTALL)
+        text = re.sub(r"create trigger .*?(\nend;|execute function \w+\(\);)", "", text, flags=re.DOTALL)
         return [line.strip().rstrip(",") for line in text.splitlines() if line.strip()]
 
     assert bare(Dialect.SQLITE) == bare(Dialect.POSTGRES)

@@ -163,11 +163,12 @@ def test_statements_of_one_engine_alone_are_few_and_known() -> None:
     sqlite, postgres = set(Statements(Dialect.SQLITE)), set(Statements(Dialect.POSTGRES))
     assert postgres - sqlite <= {
         "claim_key_lock",
+        "delivery_head",
         "event_take_in",
         "message_admit",
         "oldest_snapshot",
+        "ring_lock",
         "sweep_lock",
-        "delivery_head",
         "todo_claim",
         "todo_complete_claim",
         "todo_end_many",

@@ -92,17 +92,25 @@ class Terminals:
             return False
 
     def end_server(self) -> None:
-        """The server -> ended, with whatever runs in it."""
+        """The server -> ended, its process too, with whatever runs in it."""
         try:
+            pid = int(self.tmux("display-message", "-p", "#{pid}"))
             self.tmux("kill-server")
         except AssertionError:
             return
-        wait_until(lambda: not self.runs, "the end of the tmux server")
+        wait_until(lambda: _ended(pid), "the end of the tmux server")
 
     def close(self) -> None:
         """The server and its folder -> gone."""
         self.end_server()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _ended(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
 
 
 @dataclass

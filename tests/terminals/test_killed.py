@@ -61,3 +61,22 @@ async def test_killed_at_each_step(
             assert [letter.message.id in one for one in reader.submitted()].count(True) == 1, step
     assert len(reader.submitted()) == before + sent
     assert not [fact for fact in reader.facts() if "ran" in fact or "control" in fact]
+
+
+async def test_nothing_is_left_behind_by_a_killed_writer(
+    terminals: Terminals, carrier: TmuxCarrier, processes: Processes, tmp_path: Path
+) -> None:  # I32
+    reader = READERS["agent"](terminals)
+    to = endpoint(carrier, reader)
+    letter = await ready(carrier, reader, to)
+    await carrier.close()
+    (tmp_path / "parcel").write_bytes(pickle.dumps(letter))
+    courier = processes.start(
+        *(sys.executable, "-m", "tests.terminals.courier", str(terminals.folder / "private"), str(Step.PASTED)),
+        str(tmp_path / "parcel"),
+        cwd=TOP,
+    )
+    assert await asyncio.to_thread(courier.wait, 60) == -9, processes.output(courier)
+    await until(lambda: terminals.tmux("list-clients") == "", "the end of the killed writer's client")
+    terminals.end_server()
+    assert not terminals.runs

@@ -14,8 +14,17 @@ T = TypeVar("T")
 
 CALL_SECONDS = 20.0
 """What a call may take before it counts as broken; a carrier's own deadlines are shorter."""
+LOOK_SHARE = 0.25
+WRITE_SHARE = 0.65
+"""Of a lease: when a write must have begun, and how long it may take. Together they leave time to settle."""
 
 log = logging.getLogger("postroom.courier")
+
+
+def lease_seconds(parcel: Parcel) -> float:
+    """How long the parcel's lease is, from its beginning; by the database's clock alone."""
+    held = parcel.delivery
+    return ((held.lease_expires_at or held.updated_at) - held.updated_at) / 1000
 
 
 class Guarded:
@@ -36,7 +45,8 @@ class Guarded:
 
     async def write(self, parcel: Parcel) -> Writing:
         """Put the message on the target; what a broken write did is unknown."""
-        return await self._call(self._carrier.write(parcel), lambda words: Writing(Written.UNKNOWN, words))
+        seconds = min(CALL_SECONDS, WRITE_SHARE * lease_seconds(parcel))
+        return await self._call(self._carrier.write(parcel), lambda words: Writing(Written.UNKNOWN, words), seconds)
 
     async def seen(self, parcel: Parcel) -> bool:
         """Whether this round of the message stands there; asked only where an earlier write of it is in doubt."""
@@ -50,12 +60,13 @@ class Guarded:
         """What became of a turn."""
         return await self._call(self._carrier.progress(parcel), lambda words: Progress(Turn.UNKNOWN, reason=words))
 
-    async def _call(self, call: Awaitable[T], broken: Callable[[str], T]) -> T:
+    async def _call(self, call: Awaitable[T], broken: Callable[[str], T], seconds: float | None = None) -> T:
+        most = CALL_SECONDS if seconds is None else seconds
         try:
-            async with asyncio.timeout(CALL_SECONDS):
+            async with asyncio.timeout(most):
                 return await call
         except TimeoutError:
-            return broken(f"the carrier did not answer within {CALL_SECONDS:g} s")
+            return broken(f"the carrier did not answer within {most:g} s")
         except Exception as error:
             log.exception("the carrier of %s failed", self._key)
             return broken(f"the carrier failed: {type(error).__name__}")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from postroom.carriers.carrier import Carrier, Look, Standing, Turn, Writing
-from postroom.carriers.guarded import Guarded
+from postroom.carriers.guarded import LOOK_SHARE, Guarded, lease_seconds
 from postroom.carriers.slots import Slots
 from postroom.endpoint import ANY_REACH
 from postroom.errors import Unavailable
@@ -37,6 +37,7 @@ AWAY_PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0)
 ENDPOINT_GONE = "endpoint_gone"
 OUT_OF_REACH = "out_of_reach"
 NO_CARRIER = "no_carrier"
+TOO_SLOW = "the target was looked at for so long that the lease is too short for a write"
 CUT_SHORT = "the courier was stopped while it wrote"
 
 log = logging.getLogger("postroom.courier")
@@ -200,16 +201,20 @@ class Lane:
         return None
 
     async def _strand(self, reason: str) -> float | None:
-        """Nothing waits that this lane could carry: is there anything for others, and has it waited for them already?"""
-        if await self._dispatch.next_due(self.key, None) is None:
+        """Nothing waits that this lane could carry: is there anything for others, and does nobody come for it?"""
+        due = await self._dispatch.next_due(self.key, None)
+        if due is None:
             self.stranded = False
             if self._deferred is not None:
                 await self._defer(None)
             return None
-        if not self.stranded:
-            self.stranded = True
+        if due > 0 or not self.stranded:
+            # Held, paused or in its turn: somebody sees to it. What is ready may be taken in a moment.
+            self.stranded = due <= 0
             return STRANDED_PAUSES[0]
-        await self._defer(reason)
+        head = await self._dispatch.head(self.key, (ANY_REACH,))
+        if head is None or head.target.busy_reason is None:
+            await self._defer(reason)
         return STRANDED_PAUSES[1]
 
     async def _wait_for_it(self, parcel: Parcel, reason: str) -> float:
@@ -258,11 +263,14 @@ class Lane:
         self, carrier: Guarded, parcel: Parcel, write: Callable[[], Awaitable[Writing]]
     ) -> tuple[Writing, bool]:
         """What came of the delivery, and whether a fault of the target is why."""
+        began = _now()
         if await carrier.seen(parcel):
             progress = await carrier.progress(parcel)
             return Writing(Written.WRITTEN, turn=progress.turn is Turn.WORKING), False
         look = await carrier.look(parcel)
         match look.standing:
+            case Standing.FREE if _now() - began > LOOK_SHARE * lease_seconds(parcel):
+                return Writing(Written.REFUSED, TOO_SLOW), True
             case Standing.FREE:
                 return await write(), False
             case Standing.BUSY:

@@ -288,7 +288,7 @@ class OpencodeCarrier:
         for info in reversed(infos[index + 1 :] if index is not None else ()):
             answer = answer_in(info)
             if answer is not None and answer.final:
-                return Progress(Turn.ANSWERED, True, "answered together with a later message")
+                return Progress(Turn.ANSWERED, True)
         pulse = self._streams[id(place.link)].pulses.get(session)
         # The events of the turn before may still be on their way when a prompt is written.
         began = prompt.at + GAP_SECONDS < self._clock()

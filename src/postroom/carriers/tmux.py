@@ -18,7 +18,7 @@ from typing import Any, Final
 from postroom.carriers.carrier import Look, Progress, Standing, Turn, Writing
 from postroom.carriers.terminal_text import Envelope, body, envelope, needs_file
 from postroom.carriers.tmux_agent import GENERIC, Agent, Agents, load_agents
-from postroom.carriers.tmux_control import ServerFault, ServerGone, quote
+from postroom.carriers.tmux_control import ServerFault, ServerGone, leash, quote
 from postroom.carriers.tmux_look import (
     PASTED,
     Surveyor,
@@ -78,6 +78,7 @@ class TmuxCarrier:
         self._reach = reach or host_reach()
         self._installed = binary or shutil.which("tmux")
         self._binary = self._installed or "tmux"
+        self._tied = leash()
         self._token = token
         self._surveyor = Surveyor(self._agents, clock)
         self._writer = Writer(self._surveyor, self._private, token, at_step, clock)
@@ -121,7 +122,7 @@ class TmuxCarrier:
             return Look(Standing.FAULT, fault.message)
         except Invalid as invalid:
             return Look(Standing.ABSENT, invalid.message)
-        if survey.look.standing is Standing.GONE:
+        if survey.look.standing is Standing.GONE and survey.agent is None:
             await letter.server.drop(letter.place.pane)
         return survey.look
 
@@ -238,7 +239,7 @@ class TmuxCarrier:
     def _server(self, socket: str) -> TmuxServer:
         server = self._servers.get(socket)
         if server is None:
-            server = self._servers[socket] = TmuxServer(self._binary, socket, self._tell)
+            server = self._servers[socket] = TmuxServer(self._binary, socket, self._tell, self._tied)
         return server
 
     def _expect(self, place: Place) -> None:

@@ -10,6 +10,8 @@ import asyncio
 import contextlib
 import os
 import re
+import shutil
+import subprocess
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +21,7 @@ from postroom.errors import NotFound, Unavailable
 
 DEADLINE_S: Final = 5.0
 _LINGER_S: Final = 0.2
+_END_S: Final = 0.5
 _BEGIN: Final = re.compile(rb"%begin (\d+ \d+ (\d+))")
 _NO_SERVER: Final = re.compile(
     r"no server running|error connecting|no sessions|lost server|server exited", re.IGNORECASE
@@ -71,6 +74,23 @@ def command(binary: str, socket: str, *arguments: str) -> list[str]:
     return [binary, "-u", "-N", "-S", socket, *arguments]
 
 
+def leash() -> tuple[str, ...]:
+    """What a control client is started with so that it ends with this process, however this process ends.
+
+    One left behind, with nobody to read what it is told, keeps its tmux server from ever ending. Empty where the system
+    has no such means.
+    """
+    setpriv = shutil.which("setpriv")
+    if setpriv is None:
+        return ()
+    line = (setpriv, "--pdeathsig", "KILL")
+    try:
+        done = subprocess.run([*line, "true"], capture_output=True, timeout=DEADLINE_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    return line if done.returncode == 0 else ()
+
+
 def fault(text: str) -> ServerGone | ServerFault:
     """What tmux's own words for a failure mean."""
     said = text.strip()[:200] or "tmux gave no answer"
@@ -99,6 +119,12 @@ class _Process(asyncio.SubprocessProtocol):
         self.exited.set()
         # What it said last may still stand in the pipe.
         self._loop.call_later(_LINGER_S, self._on_end)
+
+
+async def _exit(process: _Process) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_END_S):
+            await process.exited.wait()
 
 
 async def _start(
@@ -166,10 +192,15 @@ class ControlClient:
         self._last = ""
         self.closed = False
 
-    async def connect(self, binary: str, socket: str) -> None:
-        """Not connected -> attached to the session, without a say in its size. Raises ServerGone and ServerFault."""
+    async def connect(self, binary: str, socket: str, tied: Sequence[str] = ()) -> None:
+        """Not connected -> attached to the session, without a say in its size; `tied` as `leash` gives it.
+
+        Raises ServerGone and ServerFault.
+        """
         attach = ("-C", "attach-session", "-E", "-f", "ignore-size", "-t", self.session)
-        transport, self._process = await _start(command(binary, socket, *attach), True, self._feed, self._over)
+        transport, self._process = await _start(
+            [*tied, *command(binary, socket, *attach)], True, self._feed, self._over
+        )
         self._transport = transport
         self._input = cast(asyncio.WriteTransport, transport.get_pipe_transport(0))
         await self.ask()
@@ -205,12 +236,14 @@ class ControlClient:
         self._over()
 
     async def end(self) -> None:
-        """Closed -> its process has ended; waits a second for that at most."""
+        """What was told is still carried out -> closed, and its process has ended; waits a second for that at most."""
+        process = self._process
+        if not self.closed and process is not None and self._input is not None:
+            self._input.close()
+            await _exit(process)
         self.close()
-        if self._process is not None:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(1.0):
-                    await self._process.exited.wait()
+        if process is not None:
+            await _exit(process)
 
     def _feed(self, data: bytes) -> None:
         *lines, self._rest = (self._rest + data).split(b"\n")

@@ -163,7 +163,8 @@ def in_front(agents: Agents, place: Place, front: Front, agent: Agent) -> Look |
     if place.agent is None:
         return Look(Standing.BUSY, f"{front.name} is running in the pane") if agent.name == GENERIC else None
     if agent.name == SHELL and place.agent != SHELL:
-        return Look(Standing.GONE, f"{place.agent} is not there: the pane is back at {front.name}")
+        missed = place.program if place.agent == GENERIC else place.agent
+        return Look(Standing.GONE, f"{missed} is not there: the pane is back at {front.name}")
     if place.program in front.names or (agent.name == place.agent and agent.name != GENERIC):
         return None
     return Look(Standing.BUSY, f"{front.name} is in front of {place.program}")

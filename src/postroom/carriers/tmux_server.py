@@ -38,12 +38,16 @@ class Watch:
 
 
 class TmuxServer:
-    """The server at one socket. tell: called with a target's key when its pane fell silent, moved or changed its mode."""
+    """The server at one socket. tell: called with a target's key when its pane fell silent, moved or changed its mode.
 
-    def __init__(self, binary: str, socket: str, tell: Callable[[str], None]) -> None:
+    tied: what its clients are started with, see `leash`.
+    """
+
+    def __init__(self, binary: str, socket: str, tell: Callable[[str], None], tied: Sequence[str] = ()) -> None:
         self.binary = binary
         self.socket = socket
         self._tell = tell
+        self._tied = tied
         self._clients: dict[str, ControlClient] = {}
         self._watches: dict[str, Watch] = {}
         self._joining = asyncio.Lock()
@@ -90,7 +94,7 @@ class TmuxServer:
                 if client is None or client.closed:
                     client = ControlClient(session, self._output, self._notice, self._ended)
                     self._clients[session] = client
-                    await client.connect(self.binary, self.socket)
+                    await client.connect(self.binary, self.socket, self._tied)
             except ServerFault as fault:
                 self.fault = fault.message
                 raise
@@ -146,10 +150,9 @@ class TmuxServer:
 
     async def close(self) -> None:
         """Every client -> closed."""
-        clients = list(self._clients.values())
+        await asyncio.gather(*(client.end() for client in self._clients.values()))
         for pane in list(self._watches):
             await self.drop(pane)
-        await asyncio.gather(*(client.end() for client in clients))
 
     def _begin(self, watch: Watch) -> None:
         """Not heard for a while -> to be heard: what was known of it may no longer be so."""

@@ -78,6 +78,7 @@ class ClaimService:
 
         todo = await self._engine.transact(operation)
         if todo is not None:
+            self._claimed(ask, (todo,))
             return todo
         standing = (await self._todo_table.standings(self._reader, [(id_, None)]))[0]
         here = standing.todo
@@ -133,6 +134,7 @@ class ClaimService:
 
         results = await self._endings.end_many(principal, items, claim)
         todos = taken[0].todos
+        self._claimed(ask, todos)
         if len(todos) < request.limit:
             more = ClaimRequest(request.queues, request.ttl_ms, request.limit - len(todos), None, request.worker)
             todos += (await self.take(principal, more))[0]
@@ -154,6 +156,7 @@ class ClaimService:
 
         queue, taken = await self._engine.transact(operation, one=True)
         todos = taken.todos
+        self._claimed(ask, todos)
         if queue is not None:
             results = [EndResult(item.id, queue, TodoState.DONE)]
             self._wake.work([queue])
@@ -200,9 +203,15 @@ class ClaimService:
             return (), False
         else:
             todos, contended = await self._take_unkeyed(ask)
+        self._claimed(ask, todos)
         if len(todos) < request.limit and ask.queues:
             await self._bury(ask.queues)
         return todos, contended and not todos
+
+    def _claimed(self, ask: ClaimAsk, todos: Sequence[Todo]) -> None:
+        if todos:
+            at = max(todo.claimed_at or 0 for todo in todos)
+            self._wake.claimed((todo.queue for todo in todos), ask.owner, at)
 
     async def _take_unkeyed(self, ask: ClaimAsk) -> tuple[tuple[Todo, ...], bool]:
         todos: tuple[Todo, ...] = ()

@@ -175,13 +175,17 @@ class DispatchService:
         async def turns_over(tx: Tx, most: int) -> Touched:
             return [(key, "") for key in await self._targets.turns_over(tx, most)]
 
-        lapsed, overdue, expired, turns = await self._deliveries.due(self._reader)
+        due = await self._deliveries.due(self._reader)
         swept = self._batches
+        lapsed = await swept(SweepKind.POST_LAPSED, self._deliveries.lapsed, limit) if due.lapsed else 0
+        overdue = await swept(SweepKind.POST_OVERDUE, self._deliveries.overdue, limit) if due.overdue else 0
+        # What just came back to pending may have outlived its life meanwhile.
+        expiring = due.expired or lapsed or overdue
         return Swept(
-            lapsed=await swept(SweepKind.POST_LAPSED, self._deliveries.lapsed, limit) if lapsed else 0,
-            overdue=await swept(SweepKind.POST_OVERDUE, self._deliveries.overdue, limit) if overdue else 0,
-            expired=await swept(SweepKind.POST_EXPIRED, self._deliveries.expired, limit) if expired else 0,
-            turns=await swept(SweepKind.POST_TURNS, turns_over, limit) if turns else 0,
+            lapsed,
+            overdue,
+            expired=await swept(SweepKind.POST_EXPIRED, self._deliveries.expired, limit) if expiring else 0,
+            turns=await swept(SweepKind.POST_TURNS, turns_over, limit) if due.turns else 0,
         )
 
     async def _batches(self, kind: SweepKind, statement: Callable[[Tx, int], Awaitable[Touched]], limit: int) -> int:

@@ -25,6 +25,7 @@ from postroom.message import (
 from postroom.model import Principal
 from postroom.services.addresses import AddressBook
 from postroom.services.pages import page_limit, read_cursor, show_cursor
+from postroom.services.refusals import named_message
 from postroom.services.requests import Answer, Requests
 from postroom.services.wake import Wake
 from postroom.services.watch import Watch
@@ -231,7 +232,7 @@ class PostService:
 
     async def get(self, principal: Principal, id_: str) -> Posted:
         """The message with its deliveries; NotFound for whom it does not concern: admins, senders and recipients may look."""
-        found = await self._deliveries.receipts(self._reader, _named(id_))
+        found = await self._deliveries.receipts(self._reader, named_message(id_))
         if found is not None:
             message, receipts = found
             if (
@@ -264,7 +265,7 @@ class PostService:
         if wait_ms == 0:
             return await self.get(principal, id_)
         deadline = asyncio.get_running_loop().time() + wait_ms / 1000
-        with self._watch.message(_named(id_)) as watcher:
+        with self._watch.message(named_message(id_)) as watcher:
             while True:
                 watcher.clear()
                 posted = await self.get(principal, id_)
@@ -310,14 +311,6 @@ def _body(new: NewMessage, draft: Draft) -> dict[str, object]:
         "sender_repo": new.sender_repo,
         "provenance": new.provenance,
     }
-
-
-def _named(id_: str) -> str:
-    """The id itself when a message may have it. Raises NotFound."""
-    try:
-        return postage.check_message_id(id_, "id")
-    except Invalid:
-        raise NotFound(f"there is no message {id_[:64]!r}", field="id") from None
 
 
 def _check_filter(asked: MessageFilter) -> None:

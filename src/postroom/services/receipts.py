@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 from postroom.delivery import leased
-from postroom.errors import Conflict, Forbidden, NotFound
+from postroom.errors import Ambiguous, Conflict, Forbidden, NotFound
 from postroom.limits import MAX_NOTE_BYTES
 from postroom.message import Delivery, DeliveryState, Message, Posted
 from postroom.model import Principal
+from postroom.services.refusals import named_message
 from postroom.services.requests import Answer, Requests
 from postroom.services.wake import Wake
 from postroom.store.deliveries import DeliveryTable, Receipt
@@ -30,8 +31,8 @@ class ReceiptService:
     async def ack(self, principal: Principal, id_: str, endpoint: str | None = None) -> Posted:
         """Any state -> acknowledged, for the caller's own delivery, or that of `endpoint`; twice is the same.
 
-        A courier's lease is left to it. Raises NotFound, Forbidden for somebody who is no recipient, and Conflict
-        (`ambiguous_endpoint`) when several deliveries could be meant.
+        A courier's lease is left to it. Raises NotFound, Forbidden for somebody who is no recipient, and Ambiguous when
+        several deliveries could be meant.
         """
         message, receipts = await self._visible(self._reader, principal, id_)
         chosen = _choose(principal, message, receipts, endpoint)
@@ -113,7 +114,7 @@ class ReceiptService:
 
     async def _visible(self, tx: Tx, principal: Principal, id_: str) -> tuple[Message, list[Receipt]]:
         """A message with its receipts, for those who may know of it: admins, its sender, its recipients."""
-        found = await self._deliveries.receipts(tx, id_)
+        found = await self._deliveries.receipts(tx, named_message(id_))
         if found is not None:
             message, receipts = found
             if _sends(principal, message) or any(_receives(principal, receipt) for receipt in receipts):
@@ -165,10 +166,9 @@ def _choose(
     for found in looks:
         if len(found) == 1:
             return found[0]
-    raise Conflict(
+    raise Ambiguous(
         f"{message.id} has {len(receipts)} deliveries; name the endpoint of the one that is meant",
         field="endpoint",
-        reason="ambiguous_endpoint",
         endpoints=[one.delivery.endpoint_id or one.delivery.mailbox for one in receipts],
     )
 

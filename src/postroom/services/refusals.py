@@ -1,9 +1,10 @@
-"""Refusals: a guarded statement that touched nothing, told apart for the principal who asked (S12)."""
+"""Refusals: what names nothing, and guarded statements that touched nothing, told apart for who asked (S12)."""
 
 from __future__ import annotations
 
-from postroom.errors import Conflict, Forbidden, NotFound, PostroomError
+from postroom.errors import Conflict, Forbidden, Invalid, NotFound, PostroomError
 from postroom.model import Principal, TodoState
+from postroom.postage import check_message_id
 from postroom.store.todos import Standing
 from postroom.wire import show_time
 
@@ -14,6 +15,14 @@ _PAST = {"claim": "claimed", "retry": "retried", "cancel": "cancelled", "update"
 def missing(id_: str) -> NotFound:
     """There is no such todo for this principal."""
     return NotFound(f"there is no todo {id_}", field="id")
+
+
+def named_message(id_: str) -> str:
+    """The id itself when a message may have it; anything else names nothing. Raises NotFound."""
+    try:
+        return check_message_id(id_, "id")
+    except Invalid:
+        raise NotFound(f"there is no message {id_[:64]!r}", field="id") from None
 
 
 def told(principal: Principal, id_: str, standing: Standing, verb: str | None = None) -> PostroomError:

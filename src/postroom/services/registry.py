@@ -12,6 +12,7 @@ from postroom.ids import Ids, Prefix, check_id
 from postroom.model import Principal
 from postroom.post import Channel, Occupant
 from postroom.services.addresses import SESSION, target_of
+from postroom.services.wake import Wake
 from postroom.store.endpoints import Attachment, EndpointTable, Occupation
 from postroom.store.engine import Duplicate, Engine, Once, Operation, Reader, T, Tx
 from postroom.text import store_json
@@ -32,9 +33,10 @@ def is_live(endpoint: Endpoint, now: int, policy: Policy) -> bool:
 class Registry:
     """The verbs over endpoints and subscriptions for a principal, and those that carriers and the daemon have."""
 
-    def __init__(self, engine: Engine, table: EndpointTable, ids: Ids) -> None:
+    def __init__(self, engine: Engine, table: EndpointTable, wake: Wake, ids: Ids) -> None:
         self._engine = engine
         self._table = table
+        self._wake = wake
         self._ids = ids
         self._once = Once(engine)
         self._reader = Reader(engine)
@@ -62,7 +64,10 @@ class Registry:
             await self._table.insert(tx, id_, new, name, address, attempts, principal.name)
             return _there(await self._table.get(tx, id_), id_)
 
-        return await self._with_rivals(operation)
+        endpoint = await self._with_rivals(operation)
+        if endpoint.rings:
+            self._wake.arrived(endpoint.queues, endpoint.id)
+        return endpoint
 
     async def get(self, principal: Principal, id_: str) -> Endpoint:
         """The endpoint, ended or not. Raises NotFound."""

@@ -1,7 +1,8 @@
 """Wake: who is told that there may be something to do; a hint, never proof (RULINGS 13).
 
 Queues wake those who wait for work, targets wake the courier, and what changed of a message wakes those who wait for
-its receipt or look into an inbox. Other processes hear of queues and targets; a change they find by looking again.
+its receipt or look into an inbox; claims and new endpoints are told to the doorbell. Other processes hear of queues and
+targets; the rest they find by looking again.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from postroom.store.engine import Engine
 
 Listener = Callable[[str | None], None]
 ChangeListener = Callable[[frozenset[str], frozenset[str]], None]
+ClaimListener = Callable[[frozenset[str], str, int], None]
+ArrivalListener = Callable[[frozenset[str], str], None]
 
 _POST = "@"
 """What a hint begins with that names a target of the post: no queue's name does."""
@@ -25,6 +28,8 @@ class Wake:
         self._listeners: list[Listener] = []
         self._post_listeners: list[Listener] = []
         self._change_listeners: list[ChangeListener] = []
+        self._claim_listeners: list[ClaimListener] = []
+        self._arrival_listeners: list[ArrivalListener] = []
         engine.on_hint(self._tell)
 
     def listen(self, listener: Listener) -> None:
@@ -38,6 +43,14 @@ class Wake:
     def listen_changes(self, listener: ChangeListener) -> None:
         """Call this with the ids of messages that changed in this process, and the mailboxes that got something new."""
         self._change_listeners.append(listener)
+
+    def listen_claims(self, listener: ClaimListener) -> None:
+        """Call this with the queues of each claim in this process, its owner, and when it was (ms UTC)."""
+        self._claim_listeners.append(listener)
+
+    def listen_arrivals(self, listener: ArrivalListener) -> None:
+        """Call this with the queues of each endpoint that comes to listen to some in this process, and its id."""
+        self._arrival_listeners.append(listener)
 
     def work(self, queues: Iterable[str]) -> None:
         """Tell everybody, after the commit, that these queues may have work or a free place."""
@@ -57,6 +70,20 @@ class Wake:
         if ids or names:
             for listener in self._change_listeners:
                 listener(ids, names)
+
+    def claimed(self, queues: Iterable[str], owner: str, at: int) -> None:
+        """Tell this process, after the commit, that this owner claimed from these queues, at this time of the database's."""
+        names = frozenset(queues)
+        if names:
+            for listener in self._claim_listeners:
+                listener(names, owner, at)
+
+    def arrived(self, queues: Iterable[str], endpoint_id: str) -> None:
+        """Tell this process, after the commit, that this endpoint came and may be rung for these queues."""
+        names = frozenset(queues)
+        if names:
+            for listener in self._arrival_listeners:
+                listener(names, endpoint_id)
 
     def _tell(self, name: str | None) -> None:
         if name is None or not name.startswith(_POST):

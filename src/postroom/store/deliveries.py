@@ -56,6 +56,16 @@ class Leased:
 
 
 @dataclass(frozen=True, slots=True)
+class Due:
+    """Whether any lease is over, any acknowledgement's deadline past, any life over, and any turn too long."""
+
+    lapsed: bool
+    overdue: bool
+    expired: bool
+    turns: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Receipt:
     """A delivery as its message's receipts show it, and who attached the endpoint that it goes to."""
 
@@ -170,10 +180,10 @@ class DeliveryTable:
 
     # What falls due by itself.
 
-    async def due(self, tx: Tx) -> tuple[bool, bool, bool, bool]:
-        """Whether any lease is over, any deadline past, any life over, and any turn too long: one look before a sweep."""
-        lapsed, overdue, expired, turns = (await tx.rows("post_due", turn_most=self._policy.turn_most))[0]
-        return bool(lapsed), bool(overdue), bool(expired), bool(turns)
+    async def due(self, tx: Tx) -> Due:
+        """What has fallen due by itself: one look before a sweep."""
+        rows = await tx.rows("post_due", turn_most=self._policy.turn_most)
+        return Due(*map(bool, rows[0]))
 
     async def lapsed(self, tx: Tx, limit: int) -> Touched:
         """Leases that are over -> failed attempts whose write may have been made."""

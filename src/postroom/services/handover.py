@@ -1,0 +1,162 @@
+"""Hand-over: who gave work to somebody else is told, by a message, when it is done or dead (DESIGN §6).
+
+The database notes an ending in the transaction that makes it, whichever verb, batch or sweep that is; the note goes in
+the transaction that admits the message. So each ending is told once, whatever is killed when, and a todo that is
+retried and ends again is told of again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from postroom.delivery import attempts_of
+from postroom.endpoint import ANY_REACH, CarrierKind
+from postroom.errors import Unavailable
+from postroom.ids import Ids, Prefix
+from postroom.message import AckMode, DeliveryState, NewMessage, Posted
+from postroom.model import TodoState
+from postroom.services.addresses import SESSION, AddressBook, target_of
+from postroom.services.notice import GRANTS_NOTHING, drafted
+from postroom.services.wake import Wake
+from postroom.store.admissions import Address, AdmissionTable
+from postroom.store.endpoints import EndpointTable
+from postroom.store.engine import Duplicate, Engine, Reader, Tx
+from postroom.store.handovers import Handover, HandoverTable
+from postroom.text import cut, printable
+
+KIND: Final = "status.update"
+LOOK_AGAIN = 1.0
+"""How often (seconds) it is looked for endings to tell of."""
+BATCH = 50
+RIVALS = 8
+"""How often it is looked again when an endpoint went in the very moment."""
+MAX_WORDS = 300
+"""How much of a title or an error a notice repeats, in bytes."""
+
+log = logging.getLogger("postroom.handover")
+
+
+class _Again(Exception):
+    """Where the message was to go had gone: undo everything, and look again."""
+
+
+class HandoverService:
+    """Tells of ended work that was given away; `clock` gives ms UTC, for the ids of messages alone."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        table: HandoverTable,
+        admissions: AdmissionTable,
+        endpoints: EndpointTable,
+        book: AddressBook,
+        wake: Wake,
+        ids: Ids,
+        clock: Callable[[], int],
+    ) -> None:
+        self._engine = engine
+        self._table = table
+        self._admissions = admissions
+        self._endpoints = endpoints
+        self._book = book
+        self._wake = wake
+        self._ids = ids
+        self._clock = clock
+        self._reader = Reader(engine)
+
+    async def run(self) -> None:
+        """Tell until cancelled; a database that is away is tried again at the next turn."""
+        while True:
+            try:
+                await self.once()
+            except Unavailable as error:
+                log.warning("notices of ended work are put off: %s", error.message)
+            except Exception:
+                log.exception("telling of ended work failed and will be tried again")
+            await asyncio.sleep(LOOK_AGAIN)
+
+    async def once(self) -> int:
+        """Noted -> told, all there is: how many messages were admitted."""
+        told = 0
+        rivals = 0
+        while await self._table.due(self._reader):
+            try:
+                taken, posted = await self._engine.transact(self._batch)
+            except (Duplicate, _Again):
+                rivals += 1
+                if rivals == RIVALS:
+                    raise Unavailable("where notices go keeps changing") from None
+                continue
+            self._tell(posted)
+            told += len(posted)
+            if taken < BATCH:
+                break
+        return told
+
+    async def _batch(self, tx: Tx) -> tuple[int, list[Posted]]:
+        taken = await self._table.take(tx, BATCH)
+        return len(taken), [await self._admit(tx, one) for one in taken if not _did_it_itself(one)]
+
+    async def _admit(self, tx: Tx, ended: Handover) -> Posted:
+        new = ending_message(ended)
+        posted = await self._admissions.admit(
+            tx, drafted(new, self._ids.message(self._clock())), [await self._where(tx, new, ended.creator)]
+        )
+        if posted is None:
+            raise _Again
+        return posted
+
+    async def _where(self, tx: Tx, new: NewMessage, creator: str) -> Address:
+        """The creator's live endpoint, the one that was heard of last when it has several, its session, or its inbox."""
+        named = await self._endpoints.named(tx, creator)
+        if named:
+            return self._book.at(max(named, key=lambda endpoint: (endpoint.seen_at, endpoint.seq)), new)
+        carrier = CarrierKind.OPENCODE if creator.startswith(SESSION) else CarrierKind.INBOX
+        return Address(
+            self._ids.new(Prefix.DELIVERY),
+            target_of(carrier, creator),
+            carrier,
+            None,
+            creator,
+            ANY_REACH,
+            AckMode.INJECTED,
+            attempts_of(carrier),
+        )
+
+    def _tell(self, posted: list[Posted]) -> None:
+        deliveries = [delivery for one in posted for delivery in one.deliveries]
+        self._wake.post(one.target_key for one in deliveries if one.state is DeliveryState.PENDING)
+        there = [one.mailbox for one in deliveries if one.carrier is CarrierKind.INBOX]
+        self._wake.changed((one.message_id for one in deliveries), there)
+
+
+def _did_it_itself(ended: Handover) -> bool:
+    return ended.owner is not None and ended.owner.partition("/")[0] == ended.creator
+
+
+def ending_message(ended: Handover) -> NewMessage:
+    """What became of the work, in a line or two; the result is one look at the todo away."""
+    title = cut(printable(ended.title), MAX_WORDS)
+    if ended.state is TodoState.DONE:
+        became = f"is done, by {ended.owner}. Its result: get_todo({ended.todo_id})."
+    else:
+        why = f": {cut(printable(ended.error), MAX_WORDS)}" if ended.error else ""
+        became = f"is a dead letter ({ended.reason}, attempt {ended.attempt}){why}."
+    return NewMessage(
+        f'Todo {ended.todo_id} "{title}" in queue {ended.queue}, given to {ended.assignee}, {became}\n{GRANTS_NOTHING}',
+        to=ended.creator,
+        kind=KIND,
+        ack_mode=AckMode.INJECTED,
+        metadata={
+            "todo_id": ended.todo_id,
+            "queue": ended.queue,
+            "state": "done" if ended.state is TodoState.DONE else "dead",
+            "assignee": ended.assignee,
+            "owner": ended.owner,
+            "attempt": ended.attempt,
+        },
+        correlation_id=ended.todo_id,
+    )
