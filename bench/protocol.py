@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import cast
 
 from bench.places import Place
 from bench.served import Served, served
@@ -37,8 +38,7 @@ class _Sender(asyncio.Protocol):
         self.done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        transport.write(self.line)
+        cast("asyncio.Transport", transport).write(self.line)
 
     def data_received(self, data: bytes) -> None:
         if not self.done.done():

@@ -249,7 +249,7 @@ def serve(settings: Settings) -> int:
 
     async def main() -> int:
         servers = [OpencodeServer(place.url, place.password) for place in settings.post.opencode]
-        carriers = make_carriers(servers, tmux=True)
+        carriers = make_carriers(servers, agents=settings.data / "agents")
         office = compose(
             make_engine(settings.database),
             roster=Roster(sources),

@@ -149,6 +149,9 @@ async def test_it_goes_on_while_the_database_is_away(
 
 def test_terminals_are_carried_where_tmux_is_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert CarrierKind.TMUX not in make_carriers()
-    assert CarrierKind.TMUX in make_carriers(tmux=True)
+    (tmp_path / "mine.toml").write_text('title = "my own"\nprocesses = ["mine"]\nquiet_ms = 1\nenter_ms = 1\n')
+    carrier = make_carriers(agents=tmp_path)[CarrierKind.TMUX]
+    assert {"mine", "shell", "claude"} <= set(carrier.status()["agents"])
+    assert CarrierKind.TMUX in make_carriers(agents=tmp_path / "none")
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert make_carriers(tmux=True) == {}
+    assert make_carriers(agents=tmp_path) == {}

@@ -122,6 +122,31 @@ def test_secrets_are_left_out(capture: Capture) -> None:
     capture.close()
 
 
+@pytest.mark.parametrize(
+    "prefix",
+    ["tk_", "sk-", "ghp_", "gho_", "github_pat_", "glpat-", "xoxa-", "xoxb-", "xoxp-", "xoxr-", "xoxs-", "whsec_"],
+)
+def test_each_kind_of_token_is_known_by_itself(capture: Capture, prefix: str) -> None:
+    capture.note({"op": "send", "body": f"use {prefix}Abcdefghijklm1 now"}, OK)
+    (entry,) = entries(capture.path)
+    assert (entry["request"]["body"], entry["left_out"]) == (f"use {LEFT_OUT} now", ["body"])
+    capture.close()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("signature", "Token", "secret", "password", "passwd", "AUTHORIZATION", "cookie"),
+        *("apikey", "api-key", "api_key", "private_key", "private-key", "privatekey"),
+    ],
+)
+def test_each_name_of_a_secret_is_known_by_itself(capture: Capture, name: str) -> None:
+    capture.note({"op": "send", "metadata": {f"my_{name}": "plain words"}}, OK)
+    (entry,) = entries(capture.path)
+    assert (entry["request"]["metadata"], entry["left_out"]) == ({f"my_{name}": LEFT_OUT}, ["metadata"])
+    capture.close()
+
+
 def test_it_is_rotated_and_two_older_ones_are_kept(tmp_path: Path) -> None:
     capture = Capture(tmp_path / "c.jsonl", lambda: NOON, max_bytes=2000)
     for n in range(60):

@@ -156,10 +156,17 @@ async def test_a_peer_that_does_not_read_its_answer_is_dropped(
     for n in range(0, 200, 50):
         await asyncio.gather(*(door.send(idempotency_key=f"k{n + i}", body="x" * 8192) for i in range(50)))
     monkeypatch.setattr(lines, "READ_SECONDS", 0.2)
+    answer, asked = door.lines.answer, asyncio.Event()
+
+    async def noted(line: bytes) -> bytes:
+        asked.set()
+        return await answer(line)
+
+    door.lines.answer = noted
     with socket.socket(socket.AF_UNIX) as peer:
         peer.connect(str(door.path))
         peer.sendall(b'{"op":"history","limit":200}\n')
-        await until(lambda: bool(door.lines.tasks), "it is being answered")
+        await until(asked.is_set, "it is being answered")
         await until(lambda: not door.lines.tasks and not door.lines.open, "it is dropped")
         await door.well()
 

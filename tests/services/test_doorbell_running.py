@@ -170,22 +170,30 @@ async def test_what_is_heard_while_the_database_is_away_is_rung_for_when_it_is_b
     await until(lambda: running.office.doorbell.away is None, "it is well again")
 
 
-async def test_a_fault_is_outlived(running: Bell, monkeypatch: pytest.MonkeyPatch) -> None:
-    await running.seat("ann")
+async def test_a_queues_fault_is_outlived_and_keeps_no_other_queue_back(
+    running: Bell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann, bob = await running.seat("ann", "broken"), await running.seat("bob", "well")
     table = running.office.doorbell._table
     rings = table.rings
-    broken = 2
+    broken = True
 
     async def fault(tx: Any, queue: str) -> Any:
-        nonlocal broken
-        broken -= 1
-        if broken >= 0:
+        if broken and queue == "broken":
             raise RuntimeError("unforeseen")
         return await rings(tx, queue)
 
     monkeypatch.setattr(table, "rings", fault)
-    await running.work()
-    await until(running.rung, "it is rung")
+    await running.work(queue="broken")
+    await running.work(queue="well")
+    await until(running.rung, "the other queue rings")
+    assert await running.rung() == [bob.id]
+    broken = False
+
+    async def both() -> bool:
+        return await running.rung() == [bob.id, ann.id]
+
+    await until(both, "and then the one that was at fault")
 
 
 async def test_every_way_of_claiming_is_told(bench: Bench) -> None:

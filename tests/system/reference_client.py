@@ -187,11 +187,10 @@ def endings(client: Client, target: str, endpoint: str) -> None:
     client.refused("unavailable", "send", **wake(target, idempotency_key="lease-9"))
     client.refused("unavailable", "send", **wake(target, idempotency_key="lease-9", endpoint_id=endpoint))
     for field, value in (("carrier", "pigeon"), ("address", []), ("repositories", "alpha"), ("ack_mode", "maybe")):
-        asked = {"carrier": "inbox", "address": {}, "name": "x", field: value}
+        asked: dict[str, Any] = {"carrier": "inbox", "address": {}, "name": "x", field: value}
         assert client.refused("invalid", "register", **asked)["field"] == field
     for attempts in (0, 10):
-        asked = {"carrier": "inbox", "address": {}, "name": "x", "delivery_max_attempts": attempts}
-        client.refused("invalid", "register", **asked)
+        client.refused("invalid", "register", carrier="inbox", address={}, name="x", delivery_max_attempts=attempts)
 
 
 def main(path: str, target: str, other: str, stranger: str) -> None:

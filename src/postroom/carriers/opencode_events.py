@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from postroom.carriers.opencode_server import CONNECT_SECONDS, MAX_ANSWER, NO_ROUTE, ServerLink
+from postroom.carriers.opencode_server import NO_ROUTE, ServerLink
 from postroom.carriers.opencode_transcript import TAIL, Answered, answer_in
+from postroom.carriers.opencode_wire import MAX_ANSWER, Broken, Take
 
 SILENCE_SECONDS = 45.0
 """A stream that says nothing for so long is broken; a server's heartbeat comes each 10 s."""
@@ -20,6 +23,8 @@ BASIC_PAUSE = 60.0
 """Seconds until a server without the route is asked again: it may have been replaced by a newer one."""
 
 _HEAD_SECONDS = 10.0
+_OURS = re.compile(rb'"(?:session\.(?:status|idle|deleted)|message\.updated)"')
+"""What an event holds that anything is learned from: while a model writes, most of them are passed over unread."""
 
 log = logging.getLogger("postroom.opencode")
 
@@ -45,6 +50,7 @@ class EventStream:
         self._changed = changed
         self._clock = clock
         self.live = False
+        self._live_since = 0.0
         self.pulses: dict[str, Pulse] = {}
         self.covered: set[str] = set()
         self.awaited: dict[str, list[Answered]] = {}
@@ -75,30 +81,30 @@ class EventStream:
             pause = min(pause * 2, LAST_PAUSE)
 
     async def _read(self) -> None:
-        async with contextlib.AsyncExitStack() as stack:
-            import httpx2
+        await self._link.listen("/global/event", self._head, head_s=_HEAD_SECONDS, silence_s=SILENCE_SECONDS)
 
-            request = self._link.client().stream(
-                "GET",
-                "/global/event",
-                headers={"accept": "text/event-stream"},
-                timeout=httpx2.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS, pool=CONNECT_SECONDS),
-            )
-            async with asyncio.timeout(_HEAD_SECONDS):
-                answer = await stack.enter_async_context(request)
-            page = "text/event-stream" not in answer.headers.get("content-type", "")
-            if answer.status_code in NO_ROUTE or (answer.is_success and page):
-                self._link.missing["event"] = self._clock()
-                return
-            if not answer.is_success:
-                self._link.problem = f"{self._link.server.shown} refuses its events: {answer.status_code}"
-                return
-            self._link.missing.pop("event", None)
-            async for event in httpx2.EventSource(answer, max_event_size=MAX_ANSWER):
-                # The first event says that the server listens: what happens from here on is told.
-                self.live = True
-                with contextlib.suppress(ValueError, RecursionError):
-                    self.take(event.json())
+    def _head(self, status: int, content_type: str) -> Take | None:
+        """Who reads the stream; None when it is none."""
+        ok = 200 <= status < 300
+        if status in NO_ROUTE or (ok and "text/event-stream" not in content_type):
+            self._link.missing["event"] = self._clock()
+            return None
+        if not ok:
+            self._link.problem = f"{self._link.server.shown} refuses its events: {status}"
+            return None
+        self._link.missing.pop("event", None)
+        return Events(self._event).feed
+
+    def _event(self, data: bytes) -> None:
+        if not self.live:
+            # The first event says that the server listens: what happens from here on is told, and of what was before
+            # nothing is known.
+            self.pulses.clear()
+            self.covered.clear()
+            self.live, self._live_since = True, self._clock()
+        if _OURS.search(data):
+            with contextlib.suppress(ValueError, RecursionError):
+                self.take(json.loads(data))
 
     def take(self, event: object) -> None:
         """Learn from one event; what is unknown or malformed is passed over."""
@@ -148,11 +154,46 @@ class EventStream:
             awaited.append(answered)
 
     def cover(self, directory: str, busy: Iterable[str], asked_at: float) -> None:
-        """Take in who was at work in a directory when it was asked; events that came since are newer."""
+        """Take in who was at work in a directory when it was asked; events that came since are newer.
+
+        What was asked before the events were listened to is passed over: nobody would tell of its end.
+        """
+        if not self.live or asked_at < self._live_since:
+            return
         at_work = set(busy)
         for session in at_work:
             pulse = self.pulses.setdefault(session, Pulse())
             if max(pulse.busy_at, pulse.idle_at) < asked_at:
                 pulse.busy, pulse.busy_at = True, asked_at
-        if self.live:
-            self.covered.add(directory)
+        self.covered.add(directory)
+
+
+class Events:
+    """A stream of events (text/event-stream) as bytes, taken apart: the data of each is given on."""
+
+    def __init__(self, told: Callable[[bytes], None]) -> None:
+        self._told = told
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._data: list[bytes] = []
+
+    def feed(self, chunk: bytes) -> None:
+        """Take in what came; Broken for an event that never ends."""
+        self._parts.append(chunk)
+        self._size += len(chunk)
+        if self._size > MAX_ANSWER:
+            raise Broken("an event is too long")
+        if b"\n" not in chunk:
+            return
+        *lines, rest = b"".join(self._parts).split(b"\n")
+        self._parts = [rest]
+        for line in lines:
+            self._line(line.removesuffix(b"\r"))
+        self._size = len(rest) + sum(map(len, self._data))
+
+    def _line(self, line: bytes) -> None:
+        if line.startswith(b"data:"):
+            self._data.append(line[5:].removeprefix(b" "))
+        elif not line and self._data:
+            data, self._data = b"\n".join(self._data), []
+            self._told(data)

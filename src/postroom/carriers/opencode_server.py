@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
-if TYPE_CHECKING:
-    import httpx2
+from postroom.carriers.opencode_wire import MAX_ANSWER, Broken, NotReached, Take, TooLong, Wire
 
-CONNECT_SECONDS = 3.0
-MAX_ANSWER = 16 * 1024 * 1024
 NO_ROUTE = frozenset({404, 405, 501})
 """What a server answers that has no such route (RULINGS 24)."""
-
-_CONNECTIONS = 200
-_KEEP_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,33 +85,12 @@ class ServerLink:
         """Of the routes event, status and message those that the server does not have, and when it was last asked."""
         self.problem: str | None = None
         """Why the last call got no answer; None once one did."""
-        self._client: httpx2.AsyncClient | None = None
+        self._wire = Wire(server.url, server.user, server.password)
 
     @property
     def basic(self) -> bool:
         """Whether it lacks what a turn is watched by: then one in flight means one call (RULINGS 24)."""
         return bool(self.missing)
-
-    def client(self) -> httpx2.AsyncClient:
-        """The client with the server's address and password; it asks no proxy."""
-        if self._client is None:
-            import httpx2
-
-            server = self.server
-            self._client = httpx2.AsyncClient(
-                base_url=server.url.rstrip("/"),
-                auth=httpx2.BasicAuth(server.user, server.password) if server.password is not None else None,
-                timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS, pool=CONNECT_SECONDS),
-                limits=httpx2.Limits(
-                    max_connections=_CONNECTIONS,
-                    max_keepalive_connections=_CONNECTIONS,
-                    # Shorter than any server keeps an idle connection: one that it is just closing loses a request.
-                    keepalive_expiry=_KEEP_SECONDS,
-                ),
-                trust_env=False,
-                follow_redirects=False,
-            )
-        return self._client
 
     async def ask(
         self,
@@ -129,31 +102,31 @@ class ServerLink:
         body: Mapping[str, Any] | None = None,
     ) -> Reply:
         """One request and its whole answer within `seconds`. Raises Unreached."""
-        import httpx2
-
-        content = None if body is None else json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
-        headers = {} if body is None else {"content-type": "application/json"}
+        content, headers = b"", ""
+        if body is not None:
+            content = json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
+            headers = "content-type: application/json\r\n"
         if directory is not None:
-            headers["x-opencode-directory"] = header_value(directory)
+            headers += f"x-opencode-directory: {header_value(directory)}\r\n"
         try:
-            async with (
-                asyncio.timeout(seconds),
-                self.client().stream(method, path, content=content, headers=headers) as answer,
-            ):
-                raw = bytearray()
-                async for part in answer.aiter_bytes():
-                    raw += part
-                    if len(raw) > MAX_ANSWER:
-                        raise self._unreached(f"answered more than {MAX_ANSWER} bytes", sent=True)
-                self.problem = None
-                return Reply(answer.status_code, bytes(raw))
+            async with asyncio.timeout(seconds):
+                status, answer = await self._wire.ask(method, path, headers, content)
         except TimeoutError:
             raise self._unreached(f"did not answer within {seconds:g} s", sent=True) from None
-        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol) as error:
-            raise self._unreached(f"cannot be reached: {error or type(error).__name__}", sent=False) from None
-        except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
-            words = f"broke the connection: {error or type(error).__name__}"
-            raise self._unreached(words, sent=True, broken=True) from None
+        except TooLong:
+            raise self._unreached(f"answered more than {MAX_ANSWER} bytes", sent=True) from None
+        except NotReached as error:
+            raise self._unreached(f"cannot be reached: {error}", sent=False) from None
+        except Broken as error:
+            raise self._unreached(f"broke the connection: {error}", sent=True, broken=True) from None
+        self.problem = None
+        return Reply(status, answer)
+
+    async def listen(
+        self, path: str, head: Callable[[int, str], Take | None], *, head_s: float, silence_s: float
+    ) -> None:
+        """A stream of events until it ends; see Wire.listen. Raises NotReached and Broken."""
+        await self._wire.listen(path, "accept: text/event-stream\r\n", head, head_s=head_s, silence_s=silence_s)
 
     def _unreached(self, words: str, *, sent: bool, broken: bool = False) -> Unreached:
         self.problem = f"{self.server.shown} {words}"
@@ -161,9 +134,7 @@ class ServerLink:
 
     async def close(self) -> None:
         """Let go of every connection."""
-        if self._client is not None:
-            client, self._client = self._client, None
-            await client.aclose()
+        self._wire.close()
 
 
 def session_path(session: str, rest: str = "") -> str:

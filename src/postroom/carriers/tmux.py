@@ -40,6 +40,7 @@ from postroom.errors import Invalid, Unavailable
 from postroom.message import Parcel, Written
 
 KEEP_S: Final = 1.0
+LISTEN_S: Final = 5.0
 SWEEP_S: Final = 3600.0
 LIVE_S: Final = 8.0
 _MACHINE_IDS: Final = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
@@ -106,10 +107,27 @@ class TmuxCarrier:
         if place.agent is None:
             known = self._agents.known(front)
             place = replace(place, agent=None if known.quoted else known.name)
-        if self._loop is not None:
-            # At once: what a shell says of pastes it says with its next prompt, which comes when its user has attached it.
-            self._loop.call_soon_threadsafe(self._expect, place)
+        self._listen_to(place)
         return place.as_address(), place.key, self._reach
+
+    def _listen_to(self, place: Place) -> None:
+        """Before the attachment is answered: what a shell says of pastes it says with the prompt that follows on it."""
+        if self._loop is None:
+            return
+        try:
+            inside = asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            inside = False
+        if inside:
+            self._expect(place)
+            return
+        heard = asyncio.run_coroutine_threadsafe(self._hear(place), self._loop)
+        with contextlib.suppress(TimeoutError, asyncio.CancelledError):
+            heard.result(LISTEN_S)
+
+    async def _hear(self, place: Place) -> None:
+        server = self._server(place.socket)
+        await self._join(server, server.watch(place.pane, place.key))
 
     async def look(self, parcel: Parcel) -> Look:
         """Whether the pane is still the one that was attached, and its program takes a message now."""

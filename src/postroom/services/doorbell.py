@@ -36,11 +36,8 @@ LOOK_AGAIN_DEAF = 1.0
 """The same where no hints of other processes arrive."""
 BREATH = 0.005
 """The least pause (seconds) between two turns: hints that come meanwhile are one."""
-SHARE = 2
-SHARE_IDLE = 10
-"""A turn is followed by a pause of so many times its length, a longer one when there was nothing to do: a burst of hints
-takes little of the loop."""
-MOST_BREATH = 0.25
+MOST_BREATH = 0.1
+"""The longest: each turn in a row that found nothing to do doubles the pause, so that a burst of hints costs little."""
 TRY_AGAIN = 1.0
 RIVALS = 8
 """How often a queue is looked at again when what was found changed in the very moment."""
@@ -131,6 +128,7 @@ class Doorbell:
         loop = asyncio.get_running_loop()
         # What stands from before is looked at after a while, when carriers have seen which endpoints are still there.
         look_at = loop.time() + self._period()
+        idle = 0
         while True:
             pause = TRY_AGAIN
             try:
@@ -144,8 +142,8 @@ class Doorbell:
                     look_at = begun + self._period()
                 await self.turn()
                 self.away = None
-                share = SHARE if self._did else SHARE_IDLE
-                pause = min(max(BREATH, share * (loop.time() - begun)), MOST_BREATH)
+                idle = 0 if self._did else idle + 1
+                pause = min(BREATH * 2 ** min(idle, 10), MOST_BREATH)
             except Unavailable as error:
                 self.away = error.message
                 log.warning("the doorbell is put off: %s", error.message)
@@ -153,6 +151,7 @@ class Doorbell:
                 log.exception("the doorbell failed and will be tried again")
             await asyncio.sleep(pause)
             if not self._told.is_set():
+                idle = 0
                 try:
                     async with asyncio.timeout_at(look_at):
                         await self._told.wait()
@@ -178,13 +177,23 @@ class Doorbell:
         self._did = False
         news, self._news = self._news, {}
         rung = 0
+        fault: Exception | None = None
         try:
             for queue in list(news):
-                rung += await self._decide(queue, news[queue])
+                try:
+                    rung += await self._decide(queue, news[queue])
+                except Unavailable:
+                    raise
+                except Exception as error:
+                    # One queue's fault is not the others'.
+                    fault = error
+                    continue
                 del news[queue]
         finally:
             for queue, left in news.items():
                 self._note([queue], left.claimed, left.attached)
+        if fault is not None:
+            raise fault
         return rung
 
     # Rings.

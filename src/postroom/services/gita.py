@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ MAX_BYTES = 16 * 1024 * 1024
 @dataclass(frozen=True, slots=True)
 class _Read:
     stamp: tuple[int, int, int]
-    paths: Mapping[str, Path]
+    paths: Mapping[str, str]
 
 
 class GitaRegistry:
@@ -30,6 +31,7 @@ class GitaRegistry:
     def __init__(self, file: Path, *, required: bool = True) -> None:
         self.file = file
         self.required = required
+        self._name = str(file)
         self._read: _Read | None = None
 
     def check(self, slug: str, field: str) -> None:
@@ -59,19 +61,20 @@ class GitaRegistry:
                 return None
             raise
         here = folder.resolve()
-        inside = {slug: path.resolve() for slug, path in paths.items() if here.is_relative_to(path.resolve())}
+        found = {slug: Path(path).resolve() for slug, path in paths.items()}
+        inside = {slug: path for slug, path in found.items() if here.is_relative_to(path)}
         return max(inside, key=lambda slug: len(inside[slug].parts), default=None)
 
-    def _paths(self) -> Mapping[str, Path]:
+    def _paths(self) -> Mapping[str, str]:
         try:
-            found = self.file.stat()
+            found = os.stat(self._name)
             stamp = (found.st_mtime_ns, found.st_size, found.st_ino)
             if self._read is not None and self._read.stamp == stamp:
                 return self._read.paths
             if found.st_size > MAX_BYTES:
                 raise self._unreadable(f"it has {found.st_size} bytes")
             text = self.file.read_bytes().decode("utf-8")
-            paths = {row[1]: Path(row[0]) for row in csv.reader(io.StringIO(text, newline=""), strict=True) if row}
+            paths = {row[1]: row[0] for row in csv.reader(io.StringIO(text, newline=""), strict=True) if row}
         except FileNotFoundError:
             raise Unavailable(
                 f"there is no gita registry {self.file}; register repositories with `gita add PATH`, or set "
@@ -99,6 +102,6 @@ def registry_file(environ: Mapping[str, str], home: Path) -> Path:
     return home / ".config" / "gita" / "repos.csv"
 
 
-def _is_repository(path: Path) -> bool:
+def _is_repository(path: str) -> bool:
     """A working tree, a worktree whose .git is a file, or a bare repository."""
-    return (path / ".git").exists() or ((path / "HEAD").is_file() and (path / "objects").is_dir())
+    return os.path.exists(f"{path}/.git") or (os.path.isfile(f"{path}/HEAD") and os.path.isdir(f"{path}/objects"))

@@ -138,13 +138,16 @@ class _Planning:
 
     def _ring_for_any(self, free: Sequence[Seat]) -> None:
         free = [seat for seat in free if seat.id not in self._calls]
-        out = sum(not ring.own for ring in self._standing.values())
+        standing = [ring for ring in self._standing.values() if not ring.own]
+        out = len(standing)
         over = {id_: ring for id_, ring in self._over.items() if not ring.own}
-        come = [seat for seat in free if seat.id in self._news.attached]
-        for seat in come:
-            self._call(seat, 0)
+        if standing:
+            # Who came after that hears of it as well; who was there before had its chance.
+            last = max(ring.rung_at for ring in standing)
+            for seat in free:
+                if seat.id in self._news.attached and seat.endpoint.created_at >= last:
+                    self._call(seat, 0)
         free = [seat for seat in free if seat.id not in self._calls]
-        out += len(come)
         if out == 0 and free:
             self._call(free.pop(0), self._step(over.values()))
             out += 1

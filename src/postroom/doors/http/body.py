@@ -74,6 +74,11 @@ def parse_body(raw: bytes, model: type[AskedT]) -> AskedT:
     return _validated(model, parse_json(raw) if raw else {}, "body")
 
 
+def fitted(value: object, model: type[AskedT]) -> AskedT:
+    """A JSON object that is parsed already, as what the route takes. Raises Invalid naming the field."""
+    return _validated(model, value, "body")
+
+
 def parse_query(raw: bytes, model: type[AskedT]) -> AskedT:
     """A query string as what the route takes. Raises Invalid naming the parameter."""
     given: dict[str, Any] = {}

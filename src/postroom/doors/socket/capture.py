@@ -24,6 +24,12 @@ LEFT_OUT = "[left out]"
 _SECRET = re.compile(r"signature|token|secret|password|passwd|authorization|cookie|api[-_]?key|private[-_]?key", re.I)
 _BEARER = re.compile(r"\b(?:tk_|sk-|ghp_|gho_|github_pat_|glpat-|xox[abprs]-|whsec_)[A-Za-z0-9_-]{12,}")
 
+_SIGNS = (
+    *("signature", "token", "secret", "passw", "authorization", "cookie", "apikey", "api_key", "api-key", "private"),
+    *("tk_", "sk-", "ghp_", "gho_", "github_pat_", "glpat-", "xox", "whsec_"),
+)
+"""What a line has that holds a secret of any of these kinds: one that has none of it is not looked at any further."""
+
 log = logging.getLogger("postroom.socket")
 
 
@@ -42,12 +48,17 @@ class Capture:
         """Write one exchange down, if it is of a kind that is kept; a disk that refuses is told once and passed over."""
         if request.get("op") not in KEPT:
             return
-        shown = _without(request)
-        entry = {"at": show_time(self._clock()), "request": shown, "answer": _without(answer)}
-        left_out = [name for name, value in request.items() if shown.get(name) != value]
-        if left_out:
-            entry["left_out"] = left_out
-        line = dump_json(entry).encode("utf-8", "replace") + b"\n"
+        entry: dict[str, Any] = {"at": show_time(self._clock()), "request": request, "answer": answer}
+        text = dump_json(entry)
+        lowered = text.lower()
+        if any(sign in lowered for sign in _SIGNS):
+            shown = _without(request)
+            entry |= {"request": shown, "answer": _without(answer)}
+            left_out = [name for name, value in request.items() if shown.get(name) != value]
+            if left_out:
+                entry["left_out"] = left_out
+            text = dump_json(entry)
+        line = text.encode("utf-8", "replace") + b"\n"
         try:
             if self._handle is not None and self._size + len(line) > self._max_bytes:
                 self._rotate()

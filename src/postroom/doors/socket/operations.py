@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from postroom import __version__
 from postroom.delivery import attempts_of
-from postroom.doors.http.body import parse_body
+from postroom.doors.http.body import fitted
 from postroom.doors.socket import asked
 from postroom.doors.socket.shown import endpoint_shown, message_shown
 from postroom.endpoint import CarrierKind, EndpointFilter, NewEndpoint
@@ -77,7 +77,7 @@ class SocketDoor:
                 if not isinstance(parsed, dict):
                     raise Invalid("the request is expected to be a JSON object", field="request")
                 request = parsed
-                told = {"ok": True, **await self._operate(request, line)}
+                told = {"ok": True, **await self._operate(request)}
         except PostroomError as error:
             told = refusal(error)
         except TimeoutError:
@@ -89,7 +89,7 @@ class SocketDoor:
             self.capture.note(request, told)
         return dump_json(told).encode("utf-8", "replace") + b"\n"
 
-    async def _operate(self, request: Mapping[str, Any], line: bytes) -> Answer:
+    async def _operate(self, request: Mapping[str, Any]) -> Answer:
         op = request.get("op")
         if not isinstance(op, str):
             raise Invalid(f"op is expected to be one of {', '.join(OPERATIONS)}", field="op")
@@ -104,7 +104,7 @@ class SocketDoor:
         if away is not None and op != "ping":
             raise Unavailable(away)
         model, run = OPERATIONS[op]
-        return await run(self, parse_body(line, model))
+        return await run(self, fitted(request, model))
 
     async def ping(self, _: asked.Ping) -> Answer:
         """Who answers, which protocol, and what it can do (T5, T7)."""
