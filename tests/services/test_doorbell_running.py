@@ -69,8 +69,7 @@ async def test_the_courier_is_told_of_a_ring_and_hears_of_it_by_its_target(runni
     running.office.wake.listen_post(heard.append)
     ann = await running.seat("ann")
     await running.work()
-    await until(lambda: heard, "the courier is told")
-    assert set(heard) == {ann.target_key}  # several times where its own hint comes back to it
+    await until(lambda: ann.target_key in heard, "the courier is told")
 
 
 async def test_work_claims_endings_and_new_endpoints_are_heard_of(running: Bell) -> None:

@@ -110,6 +110,8 @@ def test_two_panes_a_message_and_its_acknowledgement(
     ann.type("postroom history")
     ann.shows(rf"{id_}\s+\S+\s+bob\s+acknowledged")
     (shown,) = messages(served)
+    # Who sends from a pane is who is attached there, so that it can be answered.
+    assert shown["from"] == "ann"
     (delivery,) = shown["deliveries"]
     assert (delivery["state"], delivery["attempts"], delivery["carrier"]) == ("acknowledged", 1, "tmux")
     assert terminals.screen(bob.pane, all_of_it=True).count("Is the build green?") == 1

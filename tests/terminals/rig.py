@@ -172,6 +172,14 @@ def bash(terminals: Terminals) -> Reader:
     return Reader(terminals, pane, log)
 
 
+def cat(terminals: Terminals) -> str:
+    """A pane with `cat`, once it runs: tmux starts it through a shell, which must not be taken for it."""
+    pane = terminals.open(["cat"])
+    running = ("display-message", "-p", "-t", pane, "#{pane_current_command}")
+    wait_until(lambda: terminals.tmux(*running).strip() == "cat", "cat runs")
+    return pane
+
+
 def python(terminals: Terminals) -> Reader:
     """`python3 -q`, reading at its prompt."""
     log = terminals.folder / f"{uuid.uuid4().hex[:8]}.jsonl"

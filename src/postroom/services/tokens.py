@@ -9,6 +9,7 @@ from postroom.errors import Conflict, Forbidden, Invalid, NotFound, Unauthentica
 from postroom.ids import Ids, Prefix, new_secret, secret_digest
 from postroom.limits import check_name
 from postroom.model import Principal, Role, Token
+from postroom.services.notice import SENDER
 from postroom.services.wake import Wake
 from postroom.store.endpoints import EndpointTable
 from postroom.store.engine import Engine, Once, Reader, Tx
@@ -97,7 +98,7 @@ class TokenService:
         for glob in speaks_as:
             if not _PARTIES.fullmatch(glob):
                 raise Invalid(f"speaks_as: {glob[:64]!r} is nobody's name and no glob of names", field="speaks_as")
-        if any(kept.name == name for kept in self._kept.values()):
+        if name == SENDER or any(kept.name == name for kept in self._kept.values()):
             raise Conflict(f"{name} is the daemon's own; take another name", field="name")
         secret = self._secret()
         token = await self._table.insert(

@@ -115,6 +115,9 @@ class SqliteEngine:
         flags = apsw.SQLITE_OPEN_READWRITE | (0 if readonly else apsw.SQLITE_OPEN_CREATE)
         connection = apsw.Connection(str(self.path), flags=flags, statementcachesize=200)
         connection.set_busy_timeout(int(BUSY_SECONDS * 1000))
+        # Plans are made from the statement alone. By default a statement whose parameters were weighed against a partial
+        # index is planned anew each time it is run, which costs ten times what running it does.
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         if not readonly:
             mode = connection.execute("pragma journal_mode = wal").get
             if mode != "wal":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -10,6 +11,7 @@ import typer
 
 from postroom.doors.cli.asking import AsJson, Data, Limit, asking, given, usage
 from postroom.doors.cli.message import speaker
+from postroom.doors.cli.pane import name_here
 from postroom.doors.cli.plain import seconds
 from postroom.doors.cli.table import line, note, printed, short_time, tell
 
@@ -23,7 +25,9 @@ DEFAULT_LIMIT: Final = 50
 def inbox(
     mailbox: Annotated[
         str | None,
-        typer.Option("--for", metavar="NAME", help="Whose; else $OPENCODE_SESSION_ID, else the token's name."),
+        typer.Option(
+            "--for", metavar="NAME", help="Whose; else $OPENCODE_SESSION_ID, this pane's name, or the token's."
+        ),
     ] = None,
     since: Annotated[
         str | None, typer.Option("--since", metavar="PLACE", help="What came after a message's id, or a next_since.")
@@ -43,8 +47,9 @@ def inbox(
     """Show what came to an inbox, the oldest first; nothing there is no error."""
     if unread and since is not None:
         raise usage("give --since or --unread, not both", "--unread")
-    asked = given(limit=limit, wait_s=wait, **{"for": speaker(mailbox)})
+    asked = given(limit=limit, wait_s=wait)
     with asking(as_json, data) as daemon:
+        asked |= given(**{"for": speaker(mailbox) or name_here(daemon, os.environ)})
         if unread:
             answer = _unread(daemon, asked, DEFAULT_LIMIT if limit is None else limit)
         else:

@@ -7,9 +7,12 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from postroom.doors.cli.asking import usage
+
+if TYPE_CHECKING:
+    from postroom.doors.cli.connection import Daemon
 
 TMUX_S: Final = 5.0
 
@@ -53,6 +56,17 @@ class Pane:
             return None
         told = done.stdout.decode("utf-8", "surrogateescape").rstrip("\n")
         return Path(told) if done.returncode == 0 and told.startswith("/") else None
+
+
+def name_here(daemon: Daemon, environ: Mapping[str, str]) -> str | None:
+    """The name of the endpoint that is attached at the pane this runs in; None outside, or where it has no name."""
+    if not environ.get("TMUX") or not environ.get("TMUX_PANE"):
+        return None
+    here = Pane.find(None, None, environ)
+    found = daemon.ask("GET", "/v1/endpoints", query={"live": "true"})["endpoints"]
+    return next(
+        (one["name"] for one in found if one["name"] and one["carrier"] == "tmux" and here.is_at(one["address"])), None
+    )
 
 
 def _usual(environ: Mapping[str, str]) -> str:

@@ -5,6 +5,7 @@ Exit codes with --wait: 0 it came to that, 1 it cannot any more, 4 it was still 
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ import typer
 
 from postroom.doors.cli.asking import REFUSED, AsJson, Data, RequestId, asking, given, refusing, usage
 from postroom.doors.cli.message import path_of, recipient, speaker, standing
+from postroom.doors.cli.pane import name_here
 from postroom.doors.cli.plain import seconds
 from postroom.doors.cli.table import line, note, print_json
 
@@ -51,7 +53,7 @@ def send(
     ] = None,
     sender: Annotated[
         str | None,
-        typer.Option("--from", metavar="NAME", help="Who says it; else $OPENCODE_SESSION_ID, else the token's name."),
+        typer.Option("--from", metavar="NAME", help="Else $OPENCODE_SESSION_ID, this pane's name, or the token's."),
     ] = None,
     kind: Annotated[
         str | None, typer.Option("--kind", help="chat by default; task.assign, status.update, and others of yours.")
@@ -96,8 +98,9 @@ def send(
     with refusing(as_json):
         payload = read_body(body, file)
     asked = given(to=to, channel=channel, kind=kind, priority=priority, reply_to=reply_to, msg_id=msg_id)
-    asked |= given(ack_mode=ack, ttl_s=ttl, payload=payload, **{"from": speaker(sender)})
+    asked |= given(ack_mode=ack, ttl_s=ttl, payload=payload)
     with asking(as_json, data) as daemon:
+        asked |= given(**{"from": speaker(sender) or name_here(daemon, os.environ)})
         answer = daemon.ask("POST", "/v1/messages", asked, request_id=request_id)
         if not as_json:
             _show_sent(answer)
