@@ -24,7 +24,7 @@ settings.register_profile(
 )
 settings.register_profile(
     "ci",
-    max_examples=500,
+    max_examples=200,
     stateful_step_count=50,
     deadline=None,
     derandomize=False,

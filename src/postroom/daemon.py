@@ -58,8 +58,9 @@ class Daemon:
         return self._reason
 
     async def status(self, principal: Principal) -> dict[str, Any]:
-        """How the installation stands: engine, queues with depths, sweep, waiting claims, warnings."""
+        """How the installation stands: engine, queues with depths, deliveries that wait and why, sweep, warnings."""
         from postroom import __version__
+        from postroom.mail_wire import traffic_view
         from postroom.wire import queue_view, show_time
 
         queues = await self.office.queues.status(principal)
@@ -79,6 +80,7 @@ class Daemon:
                 "deleted": report.deleted,
                 "failures": report.failures,
             },
+            "deliveries": traffic_view(await self.office.traffic.now()),
             "post": dict(self.courier.status()),
             "doorbell": dict(self.office.doorbell.status()),
             "gita": {"file": str(self._gita.file), "required": self._gita.required},
@@ -250,11 +252,13 @@ def serve(settings: Settings) -> int:
     async def main() -> int:
         servers = [OpencodeServer(place.url, place.password) for place in settings.post.opencode]
         carriers = make_carriers(servers, agents=settings.data / "agents")
+        whereabouts = Whereabouts(carriers.values())
         office = compose(
             make_engine(settings.database),
             roster=Roster(sources),
             policy=settings.post.policy,
-            place=Whereabouts(carriers.values()),
+            place=whereabouts,
+            directory=whereabouts.directory,
         )
         return await Daemon(settings, office, carriers).run(announce)
 

@@ -22,7 +22,7 @@ from postroom.message import (
     Posted,
     Priority,
 )
-from postroom.post import Channel, Occupant
+from postroom.post import Channel, Occupant, Traffic
 from postroom.wire import read_time, show_time
 
 # Showing.
@@ -180,6 +180,43 @@ def occupant_view(occupant: Occupant) -> dict[str, Any]:
         "todo_title": occupant.todo_title,
         "last_seen": show_time(occupant.last_seen),
     }
+
+
+def traffic_view(traffic: Traffic) -> dict[str, Any]:
+    """How the post stands: counts, what waits and why. Ages are seconds."""
+    return {
+        "pending": traffic.pending,
+        "awaiting_ack": traffic.awaiting_ack,
+        "failed": traffic.failed,
+        "oldest_pending_age_s": _seconds(traffic.oldest_pending_age),
+        "carriers": [
+            {
+                "carrier": str(one.carrier),
+                "pending": one.pending,
+                "retrying": one.retrying,
+                "being_written": one.being_written,
+                "awaiting_ack": one.awaiting_ack,
+                "failed": one.failed,
+                "oldest_pending_age_s": _seconds(one.oldest_pending_age),
+            }
+            for one in traffic.carriers
+        ],
+        "deferred": [
+            {
+                "target": one.target_key,
+                "carrier": str(one.carrier),
+                "reason": one.reason,
+                "since": show_time(one.since),
+                "waiting": one.waiting,
+            }
+            for one in traffic.deferred
+        ],
+        "endpoints": {"live": traffic.live_endpoints, "standing": traffic.standing_endpoints},
+    }
+
+
+def _seconds(ms: int | None) -> float | None:
+    return None if ms is None else ms / 1000
 
 
 # Reading back. What is the store's own and not on the wire (places, digests, lease ids) is empty in what is read.

@@ -309,7 +309,7 @@ class TraceStep:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """The one story of an event or todo, in the order of time."""
+    """The one story of an event, a todo or a message, in the order of time."""
 
     id: str
     steps: tuple[TraceStep, ...] = field(default=())

@@ -39,10 +39,12 @@ from postroom.services.sweep import Sweep
 from postroom.services.todos import TodoService
 from postroom.services.tokens import TokenService
 from postroom.services.trace import TraceService
+from postroom.services.traffic import TrafficService
 from postroom.services.trials import TrialService
 from postroom.services.waiting import WaitingRoom
 from postroom.services.wake import Wake
 from postroom.services.watch import Watch
+from postroom.services.workplaces import Directory
 from postroom.sources.roster import Roster
 from postroom.store.admissions import AdmissionTable
 from postroom.store.claims import ClaimTable
@@ -61,6 +63,7 @@ from postroom.store.sweeps import SweepTable
 from postroom.store.targets import TargetTable
 from postroom.store.todos import TodoTable
 from postroom.store.tokens import TokenTable
+from postroom.store.traffic import TrafficTable
 
 
 def wall_clock() -> int:
@@ -86,6 +89,7 @@ class Office:
     roster: Roster
     tokens: TokenService
     trace: TraceService
+    traffic: TrafficService
     dispatch: DispatchService
     receipts: ReceiptService
     post: PostService
@@ -130,11 +134,13 @@ def compose(
     roster: Roster | None = None,
     policy: Policy | None = None,
     place: Place | None = None,
+    directory: Directory | None = None,
 ) -> Office:
     """Every service over an engine; nothing runs yet. `roster` holds the sources, none when it is not given.
 
     policy: how long leases, acknowledgements and turns of the post take, the usual one when it is not given. place:
-    the carriers' addresses; without it those of inboxes and sessions.
+    the carriers' addresses; without it those of inboxes and sessions. directory: where an endpoint's place is, told to who
+    asks who works here.
     """
     ids = ids or RandomIds()
     jitter = jitter or random.Random()
@@ -154,7 +160,19 @@ def compose(
     dispatch = DispatchService(engine, delivery_table, TargetTable(policy), sweep_table, wake, ids)
     endpoint_table, mailbox_table = EndpointTable(policy.live), MailboxTable()
     admission_table, book = AdmissionTable(engine.dialect, policy.live), AddressBook(endpoint_table, ids)
-    watch = Watch(engine, mailbox_table, wake)
+    watch, posted_table = Watch(engine, mailbox_table, wake), PostedTable(engine.dialect, delivery_table)
+    post = PostService(
+        engine,
+        admission_table,
+        posted_table,
+        delivery_table,
+        endpoint_table,
+        requests,
+        wake,
+        watch,
+        ids,
+        clock,
+    )
     return Office(
         engine=engine,
         todos=todos,
@@ -169,23 +187,13 @@ def compose(
         trials=TrialService(engine, event_table, roster, rulesets),
         roster=roster,
         tokens=TokenService(engine, TokenTable(), endpoint_table, wake, ids, time.monotonic),
-        trace=TraceService(engine, todos, events, event_table),
+        trace=TraceService(engine, todos, events, event_table, post, posted_table),
+        traffic=TrafficService(engine, TrafficTable(policy.live)),
         dispatch=dispatch,
         receipts=ReceiptService(engine, delivery_table, requests, wake),
-        post=PostService(
-            engine,
-            admission_table,
-            PostedTable(engine.dialect, delivery_table),
-            delivery_table,
-            endpoint_table,
-            requests,
-            wake,
-            watch,
-            ids,
-            clock,
-        ),
+        post=post,
         inbox=InboxService(engine, mailbox_table, endpoint_table, watch),
-        registry=Registry(engine, endpoint_table, wake, ids),
+        registry=Registry(engine, endpoint_table, wake, ids, directory),
         doorbell=Doorbell(
             engine,
             RingTable(engine.dialect, policy.live),

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from postroom.endpoint import Endpoint, EndpointFilter
+from postroom.endpoint import CarrierKind, Endpoint, EndpointFilter
 from postroom.message import Admitted, InboxPage, MessageFilter, MessagePage, Posted
 
 
@@ -40,6 +40,65 @@ class Occupant:
     todo_id: str | None
     todo_title: str | None
     last_seen: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CarrierTraffic:
+    """How many deliveries one carrier has under way, and how many failed; cancelled ones and unheard rings are left out.
+
+    pending holds retrying (an attempt failed, the next one has its time) and being_written. oldest_pending_age: ms.
+    """
+
+    carrier: CarrierKind
+    pending: int
+    retrying: int
+    being_written: int
+    awaiting_ack: int
+    failed: int
+    oldest_pending_age: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Deferral:
+    """A target whose deliveries wait without an attempt: why, since when (ms UTC), and how many, counted to 1000 a kind."""
+
+    target_key: str
+    carrier: CarrierKind
+    reason: str
+    since: int
+    waiting: int
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """How the post stands: by carrier where there is anything to tell, what waits the longest and why, and endpoints."""
+
+    carriers: tuple[CarrierTraffic, ...]
+    deferred: tuple[Deferral, ...]
+    live_endpoints: int
+    standing_endpoints: int
+
+    @property
+    def pending(self) -> int:
+        """How many deliveries wait or are being written."""
+        return sum(one.pending for one in self.carriers)
+
+    @property
+    def awaiting_ack(self) -> int:
+        """How many were written and wait for their acknowledgement."""
+        return sum(one.awaiting_ack for one in self.carriers)
+
+    @property
+    def failed(self) -> int:
+        """How many failed for good and are still kept."""
+        return sum(one.failed for one in self.carriers)
+
+    @property
+    def oldest_pending_age(self) -> int | None:
+        """The age (ms) of the oldest one that waits; None when none does."""
+        return max(
+            (one.oldest_pending_age for one in self.carriers if one.oldest_pending_age is not None), default=None
+        )
 
 
 class Post(Protocol):

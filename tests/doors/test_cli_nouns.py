@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
+from postroom.endpoint import CarrierKind
 from postroom.event import Event, EventState, EventTodo
+from postroom.mail_wire import traffic_view
 from postroom.model import Trace, TraceStep
+from postroom.post import CarrierTraffic, Deferral, Traffic
 from postroom.wire import event_view, trace_view
 from tests.doors import fake_daemon
 from tests.doors.command import child, leave
@@ -179,16 +182,30 @@ def test_status_tells_what_there_is(daemon: FakeDaemon, capsys: Output) -> None:
         "warnings": ["the clock stepped back"],
         "events": {"received": 20, "duplicates": 19},
         "pool": {"free": 3},
+        "deliveries": traffic_view(
+            Traffic(
+                (CarrierTraffic(CarrierKind.TMUX, 3, 1, 0, 2, 4, 7_200_000),),
+                (Deferral("tmux:s:1:2:%3", CarrierKind.TMUX, "a dialog\x1b is open", NOON, 2),),
+                1,
+                2,
+            )
+        ),
     }
     daemon.answer("GET", "/v1/status", answer)
     assert leave("status") == 0
     taken = capsys.readouterr()
-    assert f"daemon    {daemon.url}\n" in taken.out
-    assert "ready     yes\n" in taken.out
-    assert "uptime    2h\n" in taken.out
-    assert "sweep     last_run_at 2026-01-31T12:00:00Z, reaped 2\n" in taken.out
-    assert 'pool      {"free": 3}\n' in taken.out
+    assert f"daemon     {daemon.url}\n" in taken.out
+    assert "ready      yes\n" in taken.out
+    assert "uptime     2h\n" in taken.out
+    assert "sweep      last_run_at 2026-01-31T12:00:00Z, reaped 2\n" in taken.out
+    assert 'pool       {"free": 3}\n' in taken.out
     assert "review" in taken.out
+    assert "endpoints  live 1, standing 2\n" in taken.out
+    rows = [row.split() for row in taken.out.splitlines()]
+    assert ["tmux", "3", "2h", "1", "0", "2", "4"] in rows
+    assert "tmux:s:1:2:%3 2 2026-01-31T12:00:00Z a dialog\N{REPLACEMENT CHARACTER} is open" in [
+        " ".join(row) for row in rows
+    ]
     assert taken.err == "warning: the clock stepped back\n"
     assert leave("status", "--json") == 0
     assert json.loads(capsys.readouterr().out) == answer

@@ -103,6 +103,17 @@ async def test_an_event_is_listed_read_and_traced(rig: Rig) -> None:
     assert (await get(rig, "eve", "/v1/events"))["events"] == []
 
 
+async def test_a_message_is_traced_by_whom_it_concerns(rig: Rig) -> None:
+    sent = await post(rig, "ann", "/v1/messages", {"to": "bob", "payload": "the words themselves"}, 202)
+    told = await get(rig, "ann", f"/v1/trace/{sent['id']}")
+    assert [(step["what"], step["detail"]) for step in told["steps"]] == [
+        ("admitted", "chat from ann to bob"),
+        ("handed off", "to bob by inbox"),
+    ]
+    assert "the words themselves" not in json.dumps(told)
+    refusal(await ask(rig, "eve", "GET", f"/v1/trace/{sent['id']}"), 404, "not_found")
+
+
 # S18
 async def test_a_waiting_claim_is_served_when_work_comes(rig: Rig) -> None:
     waiting = asyncio.create_task(post(rig, "ann", "/v1/todos/claim", {"queues": ["inbox"], "wait_s": 30}))

@@ -259,6 +259,7 @@ async def test_who_works_here(mail: Mail) -> None:
     assert (seen["ann"].live, seen["ann"].queues, seen["ann"].last_seen) == (True, ("inbox",), held.updated_at)
     assert (seen["bob"].endpoint_id, seen["bob"].todo_id) == (None, loose.id)
     assert [one.name for one in await mail.office.registry.who(asker)] == ["ann"]
+    assert {(one.directory, one.branch) for one in seen.values()} == {(None, None)}
     mail.bench.move(46_000)
     assert not {one.name: one for one in await mail.office.registry.who(ADMIN)}["ann"].live
 

@@ -114,6 +114,8 @@ async def _ring(bench: Bench) -> None:
     await bench.create("rung")
     assert await bell.once() == 2
     await registry.detach(ADMIN, fay.id)
+    assert (await bench.office.traffic.now()).carriers
+    assert "rung" in [step.what for step in (await bench.office.trace.trace(ADMIN, todo.id)).steps]
     held = await bench.office.claims.claim(Principal("eve"), todo.id, None, None, None)
     await bell.once()
     await bench.claim(ANN, "rung")

@@ -38,6 +38,16 @@ def test_a_signed_delivery_wakes_who_listens(new_daemon: Callable[..., Daemon]) 
     assert ring["from"] == "postroom"
     assert ring["payload"].startswith("1 todo waits in queue inbox. Claim with claim_next")
     assert daemon.ask("GET", "/v1/status").value["doorbell"] == {"queues": 1, "rung": 1, "problem": None}
+    story = daemon.ask("GET", f"/v1/trace/{ring['correlation_id']}").value["steps"]
+    assert [step["what"] for step in story if step["what"] != "decided"] == [
+        "received",
+        "verified",
+        "routed",
+        "created",
+        "rung",
+        "ring handed off",
+    ]
+    assert daemon.ask("GET", "/v1/status").value["deliveries"]["endpoints"] == {"live": 1, "standing": 1}
 
 
 def test_who_gave_work_away_is_told_when_it_is_done(daemon: Daemon) -> None:

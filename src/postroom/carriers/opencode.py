@@ -106,6 +106,11 @@ class OpencodeCarrier:
             raise Invalid("address.session is expected to be the id of a session, ses_…", field="address.session")
         return {"session": session}, target_key(session), ANY_REACH
 
+    async def directory(self, endpoint: Endpoint) -> str | None:
+        """The session's directory as its server has it."""
+        found = await self._places.find(session_of(endpoint.target_key), LOOK_SECONDS)
+        return found.directory if isinstance(found, Place) else None
+
     async def look(self, parcel: Parcel) -> Look:
         """Whether the session is there, and at work; urgent messages do not wait for it."""
         session = session_of(parcel.target.key)

@@ -206,6 +206,22 @@ class TmuxCarrier:
             return None
         return True
 
+    async def directory(self, endpoint: Endpoint) -> str | None:
+        """Where the pane's program is, by tmux; None when it is no longer the pane that was attached."""
+        try:
+            place = place_of(endpoint.address)
+            if not os.path.exists(place.socket):
+                return None
+            server = self._server(place.socket)
+            where = f"display-message -p -t {quote(place.pane)} {quote('#{pane_current_path}')}"
+            async with asyncio.timeout(LIVE_S):
+                probe, (lines,) = await ask_pane(server, server.watch(place.pane, place.key), place, where)
+        except (ServerGone, ServerFault, Unavailable, Invalid, TimeoutError):
+            return None
+        if probe is None or changed(place, probe) is not None or not lines:
+            return None
+        return lines[0].decode("utf-8", "replace") or None
+
     def on_change(self, call: Callable[[str], None]) -> None:
         """Call this when a pane fell silent, moved, or left or entered a mode; a hint."""
         self._calls.append(call)

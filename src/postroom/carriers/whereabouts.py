@@ -1,16 +1,28 @@
-"""Whereabouts: what an endpoint's place is called in one word, and which daemon can carry there (RULINGS 21, 31)."""
+"""Whereabouts: what an endpoint's place is called in one word, which daemon can carry there, and its directory now.
+
+RULINGS 21 and 31 say how a place is named and who reaches it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from postroom.carriers.carrier import Carrier
-from postroom.endpoint import ANY_REACH, CarrierKind
+from postroom.endpoint import ANY_REACH, CarrierKind, Endpoint
 from postroom.errors import Invalid
 from postroom.postage import check_party
 
 Placed = tuple[Mapping[str, Any], str, str]
+
+
+@runtime_checkable
+class Locates(Protocol):
+    """A carrier that can tell, without much ado, in which directory an endpoint's place is."""
+
+    async def directory(self, endpoint: Endpoint) -> str | None:
+        """The directory, or None when it cannot be told now; raises nothing but CancelledError."""
+        ...
 
 
 class Whereabouts:
@@ -34,6 +46,13 @@ class Whereabouts:
                 raise Invalid(
                     f"carrier {kind} is not at work here; expected one of {', '.join(known)}", field="carrier"
                 )
+
+    async def directory(self, endpoint: Endpoint) -> str | None:
+        """The directory that whoever sits at the endpoint is in; None when no carrier of this daemon can tell."""
+        carrier = self._carriers.get(endpoint.carrier)
+        if carrier is None or endpoint.reach not in carrier.reaches or not isinstance(carrier, Locates):
+            return None
+        return await carrier.directory(endpoint)
 
 
 def _inbox(address: Mapping[str, Any], name: str | None) -> Placed:

@@ -13,6 +13,7 @@ from postroom.model import Principal
 from postroom.post import Channel, Occupant
 from postroom.services.addresses import SESSION, target_of
 from postroom.services.wake import Wake
+from postroom.services.workplaces import Directory, Workplace, Workplaces
 from postroom.store.endpoints import Attachment, EndpointTable, Occupation
 from postroom.store.engine import Duplicate, Engine, Once, Operation, Reader, T, Tx
 from postroom.text import store_json
@@ -31,13 +32,19 @@ def is_live(endpoint: Endpoint, now: int, policy: Policy) -> bool:
 
 
 class Registry:
-    """The verbs over endpoints and subscriptions for a principal, and those that carriers and the daemon have."""
+    """The verbs over endpoints and subscriptions for a principal, and those that carriers and the daemon have.
 
-    def __init__(self, engine: Engine, table: EndpointTable, wake: Wake, ids: Ids) -> None:
+    directory: tells in which directory an endpoint's place is; without it that is not told.
+    """
+
+    def __init__(
+        self, engine: Engine, table: EndpointTable, wake: Wake, ids: Ids, directory: Directory | None = None
+    ) -> None:
         self._engine = engine
         self._table = table
         self._wake = wake
         self._ids = ids
+        self._workplaces = None if directory is None else Workplaces(directory)
         self._once = Once(engine)
         self._reader = Reader(engine)
 
@@ -226,7 +233,12 @@ class Registry:
             at_work.setdefault(claim.owner, claim)
             at_work.setdefault(claim.owner.partition("/")[0], claim)
         seated = {endpoint.mailbox for endpoint in endpoints}
-        found = [_occupant(endpoint, endpoint.id in living, at_work.get(endpoint.mailbox)) for endpoint in endpoints]
+        there = [endpoint for endpoint in endpoints if endpoint.id in living]
+        places = {} if self._workplaces is None else await self._workplaces.of(there)
+        found = [
+            _occupant(endpoint, endpoint.id in living, at_work.get(endpoint.mailbox), places.get(endpoint.id))
+            for endpoint in endpoints
+        ]
         for claim in claims:
             if claim.owner in seated or claim.owner.partition("/")[0] in seated:
                 continue
@@ -252,9 +264,7 @@ def _only_listens(endpoint: Endpoint, channel: str) -> bool:
     return not endpoint.rings and (endpoint.repositories, endpoint.queues, endpoint.channels) == ((), (), (channel,))
 
 
-def _occupant(endpoint: Endpoint, live: bool, claim: Occupation | None) -> Occupant:
-    address = endpoint.address
-    directory, branch = address.get("directory"), address.get("branch")
+def _occupant(endpoint: Endpoint, live: bool, claim: Occupation | None, place: Workplace | None) -> Occupant:
     seen = endpoint.seen_at if claim is None else max(endpoint.seen_at, claim.updated_at)
     return Occupant(
         name=endpoint.mailbox,
@@ -264,8 +274,8 @@ def _occupant(endpoint: Endpoint, live: bool, claim: Occupation | None) -> Occup
         repositories=endpoint.repositories,
         queues=endpoint.queues,
         channels=endpoint.channels,
-        directory=directory if isinstance(directory, str) else None,
-        branch=branch if isinstance(branch, str) else None,
+        directory=None if place is None else place.directory,
+        branch=None if place is None else place.branch,
         todo_id=None if claim is None else claim.todo_id,
         todo_title=None if claim is None else claim.title,
         last_seen=seen,

@@ -1,50 +1,110 @@
-"""Trace: the one story of an event or a todo, from receipt to its end, in the order of time (DESIGN §7)."""
+"""Trace: the one story of an event, a todo or a message, from receipt to its end, in the order of time (DESIGN §7)."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from dataclasses import replace
+from typing import Final
 
 from postroom.errors import NotFound
 from postroom.event import Event, EventTodo
 from postroom.ids import Prefix
+from postroom.message import Posted
 from postroom.model import Outcome, Principal, Todo, TodoState, Trace, TraceStep
+from postroom.services.doorbell import KIND as RING
 from postroom.services.events import EventService
+from postroom.services.passage import admitted, passage
+from postroom.services.post import PostService
 from postroom.services.todos import TodoService
 from postroom.store.engine import Engine, Reader
 from postroom.store.events import EventTable
+from postroom.store.posted import PostedTable
+
+MOST_NOTICES: Final = 50
+"""How many notices the story of one todo holds, the newest."""
 
 
 class TraceService:
     """Tells stories for a principal, who sees what it may see elsewhere."""
 
-    def __init__(self, engine: Engine, todos: TodoService, events: EventService, event_table: EventTable) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        todos: TodoService,
+        events: EventService,
+        event_table: EventTable,
+        post: PostService,
+        posted: PostedTable,
+    ) -> None:
         self._todos = todos
         self._events = events
         self._event_table = event_table
+        self._post = post
+        self._posted = posted
         self._reader = Reader(engine)
 
     async def trace(self, principal: Principal, id_: str) -> Trace:
-        """The story of the event or todo with this id. Raises NotFound."""
-        steps: list[TraceStep] = []
+        """The story of the event, todo or message with this id. Raises NotFound.
+
+        A message may have any id of its sender's choice, that of an event or todo too; those come first.
+        """
+        steps: list[TraceStep] | None = None
         if id_.startswith(Prefix.EVENT):
-            event, links = await self._events.get(principal, id_)
-            steps += _of_event(event, links)
-            for todo_id in dict.fromkeys(link.todo_id for link in links):
-                try:
-                    steps += _of_todo(await self._todos.get(principal, todo_id))
-                except NotFound:
-                    continue  # Kept shorter than its event, or moved out of sight.
+            steps = await _if_there(self._event(principal, id_))
         elif id_.startswith(Prefix.TODO):
-            todo = await self._todos.get(principal, id_)
-            for link in await self._event_table.links_of_todo(self._reader, id_):
-                found = await self._event_table.get(self._reader, link.event_id)
-                if found is not None:
-                    shown = found if principal.admin else replace(found, trace_json=None)
-                    steps += _of_event(shown, (link,))
-            steps += _of_todo(todo)
-        else:
-            raise NotFound(f"there is nothing {id_[:64]!r} to trace; expected an event's or a todo's id", field="id")
+            steps = await _if_there(self._todo(principal, id_))
+        if steps is None:
+            steps = await _if_there(self._message(principal, id_))
+        if steps is None:
+            shown = f"there is nothing {id_[:64]!r} to trace; expected the id of an event, a todo or a message"
+            raise NotFound(shown, field="id")
         return Trace(id_, tuple(sorted(steps, key=lambda step: step.at)))
+
+    async def _event(self, principal: Principal, id_: str) -> list[TraceStep]:
+        event, links = await self._events.get(principal, id_)
+        steps = _of_event(event, links)
+        for todo_id in dict.fromkeys(link.todo_id for link in links):
+            # It may be kept shorter than its event, or have moved out of sight.
+            steps += await _if_there(self._work(principal, todo_id)) or []
+        return steps
+
+    async def _todo(self, principal: Principal, id_: str) -> list[TraceStep]:
+        work = await self._work(principal, id_)
+        steps: list[TraceStep] = []
+        for link in await self._event_table.links_of_todo(self._reader, id_):
+            found = await self._event_table.get(self._reader, link.event_id)
+            if found is not None:
+                shown = found if principal.admin else replace(found, trace_json=None)
+                steps += _of_event(shown, (link,))
+        return steps + work
+
+    async def _work(self, principal: Principal, id_: str) -> list[TraceStep]:
+        """The todo itself, whom it was rung for, and who was told of its end."""
+        steps = _of_todo(await self._todos.get(principal, id_))
+        for notice in await self._posted.notices(self._reader, id_, MOST_NOTICES):
+            steps += _of_notice(notice)
+        return steps
+
+    async def _message(self, principal: Principal, id_: str) -> list[TraceStep]:
+        posted = await self._post.get(principal, id_)
+        return [admitted(posted.message), *(step for one in posted.deliveries for step in passage(one))]
+
+
+async def _if_there(story: Awaitable[list[TraceStep]]) -> list[TraceStep] | None:
+    try:
+        return await story
+    except NotFound:
+        return None
+
+
+def _of_notice(notice: Posted) -> list[TraceStep]:
+    """A ring, or the word that work which was given away has ended: to whom, and how far it came."""
+    what, word = ("rung", "ring") if notice.message.kind == RING else ("told", "notice")
+    steps: list[TraceStep] = []
+    for one in notice.deliveries:
+        steps.append(TraceStep(notice.message.created_at, what, notice.message.id, f"{one.mailbox} by {one.carrier}"))
+        steps += (replace(step, what=f"{word} {step.what}", id=notice.message.id) for step in passage(one))
+    return steps
 
 
 def _of_event(event: Event, links: tuple[EventTodo, ...]) -> list[TraceStep]:

@@ -167,11 +167,11 @@ def _show_replayed(results: Sequence[Mapping[str, Any]]) -> None:
 
 
 def trace(
-    id: Annotated[str, typer.Argument(metavar="ID", help="The whole id of an event or a todo.")],
+    id: Annotated[str, typer.Argument(metavar="ID", help="The whole id of an event, a todo or a message.")],
     as_json: AsJson = False,
     data: Data = None,
 ) -> None:
-    """Tell the one story of an event or a todo, step by step."""
+    """Tell the one story of an event, a todo or a message, step by step."""
     with asking(as_json, data) as daemon:
         answer = daemon.ask("GET", f"/v1/trace/{_segment(id)}")
     tell(answer, as_json, _show_trace)

@@ -113,7 +113,7 @@ def demo() -> None:
 
 
 def status(as_json: AsJson = False, data: Data = None) -> None:
-    """Say how the daemon is: ready or not, its queues, its sweep, its warnings."""
+    """Say how the daemon is: ready or not, its queues, the deliveries that wait and why, its sweep, its warnings."""
     with asking(as_json, data) as daemon:
         answer = daemon.ask("GET", "/v1/status")
         where = str(daemon.address)
@@ -149,7 +149,7 @@ def _plain(value: object) -> object:
 
 def _show_status(answer: Mapping[str, Any], where: str) -> None:
     first = ("version", "engine", "database")
-    known = {*first, "ready", "uptime_s", "queues", "warnings", "events", "sweep"}
+    known = {*first, "ready", "uptime_s", "queues", "warnings", "events", "sweep", "deliveries"}
     fields(
         [
             ("daemon", where),
@@ -158,14 +158,42 @@ def _show_status(answer: Mapping[str, Any], where: str) -> None:
             ("uptime", span(answer.get("uptime_s"))),
             ("events", _in_words(answer.get("events"))),
             ("sweep", _in_words(answer.get("sweep"))),
+            ("endpoints", _in_words((answer.get("deliveries") or {}).get("endpoints"))),
             *((name, value) for name, value in answer.items() if name not in known),
         ]
     )
     if answer.get("queues"):
         line()
         show_queues(answer["queues"])
+    _show_deliveries(answer.get("deliveries") or {})
     for warning in answer.get("warnings") or ():
         note(f"warning: {warning}")
+
+
+def _show_deliveries(told: Mapping[str, Any]) -> None:
+    if told.get("carriers"):
+        line()
+        table(
+            ("carrier", "pending", "oldest", "retrying", "being written", "awaiting ack", "failed"),
+            [
+                (
+                    one["carrier"],
+                    one["pending"],
+                    span(one["oldest_pending_age_s"]),
+                    one["retrying"],
+                    one["being_written"],
+                    one["awaiting_ack"],
+                    one["failed"],
+                )
+                for one in told["carriers"]
+            ],
+        )
+    if told.get("deferred"):
+        line()
+        table(
+            ("waits for", "waiting", "since", "because"),
+            [(one["target"], one["waiting"], short_time(one["since"]), one["reason"]) for one in told["deferred"]],
+        )
 
 
 def _in_words(value: object) -> object:

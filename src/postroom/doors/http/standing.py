@@ -1,4 +1,4 @@
-"""How things stand, over HTTP: the daemon's health, its status, and the story of one event or todo."""
+"""How things stand, over HTTP: the daemon's health, its status, and the story of one event, todo or message."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def status(call: Call, _: None) -> Answer:
 
 
 async def trace(call: Call, _: None) -> Answer:
-    """The story of an event or a todo, in the order of time."""
+    """The story of an event, a todo or a message, in the order of time."""
     return json_answer(trace_view(await call.api.trace.trace(call.principal, call.path["id"])))
 
 
@@ -63,7 +63,7 @@ ROUTES = (
         "GET",
         "/v1/status",
         NOUN,
-        "Get how the installation stands: engine, queues, sweep, warnings.",
+        "Get how the installation stands: engine, queues, deliveries that wait and why, sweep, warnings.",
         status,
         {200: {"type": "object"}},
     ),
@@ -71,7 +71,7 @@ ROUTES = (
         "GET",
         "/v1/trace/{id}",
         NOUN,
-        "Get the one story of an event or a todo, from receipt to its end.",
+        "Get the one story of an event, a todo or a message, from receipt to its end.",
         trace,
         {200: record({"id": TEXT, "steps": many(named("TraceStep"))})},
     ),

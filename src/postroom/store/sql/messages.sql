@@ -7,6 +7,11 @@ $1.created_by, $1.created_at, $1.expires_at
 -- name: messages_whole
 select {message:m} from messages m where m.id {among:ids}
 
+-- What Postroom itself sent about this, the newest first.
+-- name: notices_of
+select {message:m} from messages m where m.created_by = 'postroom' and m.correlation_id = :about
+order by m.seq desc limit :limit
+
 -- The texts of the list parameter names, globs as this engine has them, cover $1.
 -- fragment: spoken [postgres]
 $1 ~ any(cast(:names as text[]))
