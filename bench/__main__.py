@@ -7,7 +7,7 @@ import asyncio
 import platform
 import sys
 
-from bench import backlog, intake, latency, memory, process, protocol, throughput
+from bench import backlog, intake, latency, memory, post, process, protocol, throughput
 from bench.places import postgres_place, sqlite_place
 from bench.table import Table
 
@@ -23,6 +23,8 @@ async def _measure(chosen: list[str], engines: list[str], scale: float, table: T
                 await latency.run(place, table, scale)
             if "intake" in chosen:
                 await intake.run(place, table, scale)
+            if "post" in chosen:
+                await post.run(place, table, scale)
             if "socket" in chosen:
                 await protocol.run(place, table, scale)
             if "memory" in chosen:
@@ -33,7 +35,7 @@ async def _measure(chosen: list[str], engines: list[str], scale: float, table: T
 
 def main() -> int:
     """Measure and print: 0 when every bound was kept."""
-    parts = ["throughput", "backlog", "latency", "intake", "socket", "memory", "process"]
+    parts = ["throughput", "backlog", "latency", "intake", "post", "socket", "memory", "process"]
     options = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     options.add_argument("parts", nargs="*", default=parts, help=f"of {', '.join(parts)}; all by default")
     options.add_argument("--engine", action="append", choices=["sqlite", "postgres"], help="both by default")

@@ -286,7 +286,7 @@ class Client:
         return await self._call("GET", f"/v1/events/{check_id(id, Prefix.EVENT, 'event')}", again=True)
 
     async def trace(self, id: str) -> dict[str, Any]:
-        """The story of an event or todo, as `GET /v1/trace/ID` answers; NotFound when there is none."""
+        """The story of an event, todo or message, as `GET /v1/trace/ID` answers; NotFound when there is none."""
         if not id.strip("."):
             raise NotFound(f"nothing is named {id!r}", field="id")
         return await self._call("GET", f"/v1/trace/{quote(id, safe='', errors='replace')}", again=True)

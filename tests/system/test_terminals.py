@@ -84,6 +84,10 @@ def messages(daemon: Daemon) -> list[dict[str, Any]]:
     return found
 
 
+def _directories(daemon: Daemon) -> dict[str, str | None]:
+    return {one["name"]: one["directory"] for one in daemon.ask("GET", "/v1/who").value["who"]}
+
+
 # T34 # T42
 def test_two_panes_a_message_and_its_acknowledgement(
     served: Daemon, terminals: Terminals, gita: Gita, tmp_path: Path
@@ -115,6 +119,10 @@ def test_two_panes_a_message_and_its_acknowledgement(
     (delivery,) = shown["deliveries"]
     assert (delivery["state"], delivery["attempts"], delivery["carrier"]) == ("acknowledged", 1, "tmux")
     assert terminals.screen(bob.pane, all_of_it=True).count("Is the build green?") == 1
+    told = served.ask("GET", f"/v1/trace/{id_}").value["steps"]
+    assert [step["what"] for step in told] == ["admitted", "handed off", "acknowledged"]
+    folders = {"ann": os.path.realpath(gita.home / "work" / "alpha"), "bob": os.path.realpath(tmp_path)}
+    wait_until(lambda: _directories(served) == folders, "who says where they sit")
 
 
 # T10 # T11 # T32 # T44

@@ -82,6 +82,7 @@ class Lane:
         self._away = 0
         self._empty = 0
         self._held_until = 0.0
+        self._strand_until = 0.0
         self._deferred: str | None = None
 
     def ring(self) -> None:
@@ -201,7 +202,13 @@ class Lane:
         return None
 
     async def _strand(self, reason: str) -> float | None:
-        """Nothing waits that this lane could carry: is there anything for others, and does nobody come for it?"""
+        """Nothing waits that this lane could carry: is there anything for others, and does nobody come for it?
+
+        One more message for others changes neither: they are looked for again when it is time.
+        """
+        rest = self._strand_until - _now()
+        if rest > 0:
+            return rest
         due = await self._dispatch.next_due(self.key, None)
         if due is None:
             self.stranded = False
@@ -211,11 +218,15 @@ class Lane:
         if due > 0 or not self.stranded:
             # Held, paused or in its turn: somebody sees to it. What is ready may be taken in a moment.
             self.stranded = due <= 0
-            return STRANDED_PAUSES[0]
+            return self._strand_for(STRANDED_PAUSES[0])
         head = await self._dispatch.head(self.key, (ANY_REACH,))
         if head is None or head.target.busy_reason is None:
             await self._defer(reason)
-        return STRANDED_PAUSES[1]
+        return self._strand_for(STRANDED_PAUSES[1])
+
+    def _strand_for(self, seconds: float) -> float:
+        self._strand_until = _now() + seconds
+        return seconds
 
     async def _wait_for_it(self, parcel: Parcel, reason: str) -> float:
         await self._show(parcel, reason or "busy")

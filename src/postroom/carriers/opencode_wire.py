@@ -21,6 +21,8 @@ _KEEP_SECONDS = 2.0
 """Shorter than any server keeps an idle connection: one that it is just closing loses a request."""
 
 Take = Callable[[bytes], None]
+Whole = tuple[int, bytes]
+"""An answer's status and body."""
 
 
 class NotReached(Exception):
@@ -36,7 +38,7 @@ class TooLong(Exception):
 
 
 class Connection(asyncio.Protocol):
-    """One connection: one answer at a time, whole or as a stream, read into `status`, `content_type` and `body`."""
+    """One connection: one answer at a time, read whole or as a stream."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
@@ -55,10 +57,11 @@ class Connection(asyncio.Protocol):
         self.body = bytearray()
         self._sized = False
         self._headed = False
+        self._keep = False
         self._parser = httptools.HttpResponseParser(self)
-        self._answer: asyncio.Future[None] | None = None
+        self._answer: asyncio.Future[Whole] | None = None
 
-    def send(self, request: bytes) -> asyncio.Future[None]:
+    def send(self, request: bytes) -> asyncio.Future[Whole]:
         """The request is on its way; done when its whole answer is here. Fails with Broken or TooLong."""
         assert self.transport is not None
         self._begin()
@@ -71,7 +74,7 @@ class Connection(asyncio.Protocol):
     @property
     def reusable(self) -> bool:
         """Whether another request may be sent over it."""
-        return not self.lost and self._headed and bool(self._parser.should_keep_alive())
+        return self._keep and not self.lost
 
     def close(self) -> None:
         """Open -> closed, whatever is under way."""
@@ -92,7 +95,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.heard_at = asyncio.get_running_loop().time()
         if self._answer is None or self._answer.done():
-            # Nothing was asked: whatever it is, the next answer must not be mistaken for it.
+            # Nothing was asked.
             self.close()
             return
         try:
@@ -106,11 +109,16 @@ class Connection(asyncio.Protocol):
         if self._answer is not None and not self._answer.done():
             # An answer without a length ends with its connection.
             if exc is None and self._headed and not self._sized:
-                self._answer.set_result(None)
+                self._answer.set_result((self.status, bytes(self.body)))
             else:
                 self._answer.set_exception(Broken(str(exc) if exc is not None else "it was closed"))
 
     # As the parser calls it.
+
+    def on_message_begin(self) -> None:
+        if self._answer is None or self._answer.done():
+            # A second answer to one request: the next one must not be mistaken for it.
+            self.close()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         lowered = name.lower()
@@ -135,7 +143,8 @@ class Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         # What is said before the answer, as 100 Continue, is not the answer.
         if self.status >= 200 and self._answer is not None and not self._answer.done():
-            self._answer.set_result(None)
+            self._keep = bool(self._parser.should_keep_alive())
+            self._answer.set_result((self.status, bytes(self.body)))
 
 
 class Wire:
@@ -161,7 +170,7 @@ class Wire:
         head = f"{method} {self._base}{path} HTTP/1.1\r\n{self._always}{length}{headers}\r\n"
         return head.encode("latin-1") + body
 
-    async def ask(self, method: str, path: str, headers: str, body: bytes = b"") -> tuple[int, bytes]:
+    async def ask(self, method: str, path: str, headers: str, body: bytes = b"") -> Whole:
         """One request and its whole answer: status and body; headers are whole lines.
 
         Raises NotReached, Broken and TooLong. A GET that a kept connection lost is asked once more over a new one.
@@ -183,10 +192,9 @@ class Wire:
         finally:
             self._places.release()
 
-    async def _exchange(self, connection: Connection, request: bytes) -> tuple[int, bytes]:
+    async def _exchange(self, connection: Connection, request: bytes) -> Whole:
         try:
-            await connection.send(request)
-            answer = connection.status, bytes(connection.body)
+            answer = await connection.send(request)
         except BaseException:
             self._drop(connection)
             raise
