@@ -240,8 +240,8 @@ class PostMachine(RuleBasedStateMachine):
     def _steer(self, step: Callable[[], None], call: Coroutine[Any, Any, Any]) -> None:
         try:
             step()
-        except Conflict:
-            self._do(call, Conflict)
+        except Conflict as refusal:
+            self._do(call, type(refusal))
             return
         posted = self._do(call)
         assert posted is not None

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from postroom import delivery as life
 from postroom.delivery import Policy
-from postroom.errors import Conflict
+from postroom.errors import Ambiguous, Conflict
 from postroom.message import Delivery, DeliveryState, Target, Written
 
 
@@ -186,4 +186,4 @@ class PostOracle:
         for found in ([one for one in some if one.mailbox == name], some, failed):
             if len(found) == 1:
                 return found[0]
-        raise Conflict("ambiguous")
+        raise Ambiguous("ambiguous")
