@@ -58,14 +58,26 @@ class Terminals:
         """A pane that runs this command, in a session of its own -> its id."""
         self._panes += 1
         settings = [part for name, value in (env or {}).items() for part in ("-e", f"{name}={value}")]
-        return self.tmux(
-            *("new-session", "-d", "-P", "-F", "#{pane_id}", "-x", "100", "-y", "40"),
-            *("-s", session or f"s{self._panes}", *settings, shlex.join(command)),
-        )
+        begin = ("new-session", "-d", "-x", "100", "-y", "40", "-s", session or f"s{self._panes}", *settings)
+        return self._begun(begin, command)
 
     def split(self, pane: str, command: Sequence[str]) -> str:
         """A further pane in the same window -> its id."""
-        return self.tmux("split-window", "-d", "-P", "-F", "#{pane_id}", "-t", pane, shlex.join(command))
+        return self._begun(("split-window", "-d", "-t", pane), command)
+
+    def _begun(self, begin: Sequence[str], command: Sequence[str]) -> str:
+        """The new pane's id, once the shell that tmux starts a command with has become that command."""
+        line = f"exec {shlex.join(command)}"
+        pane, _, pid = self.tmux(*begin, "-P", "-F", "#{pane_id} #{pane_pid}", line).partition(" ")
+
+        def begun() -> bool:
+            try:
+                return line not in Path(f"/proc/{pid}/cmdline").read_text("utf-8", "replace")
+            except OSError:
+                return True  # It has ended already.
+
+        wait_until(begun, f"{line} begins")
+        return pane
 
     def screen(self, pane: str, *, all_of_it: bool = False) -> str:
         """What the pane shows, or with its scrollback."""
@@ -170,14 +182,6 @@ def bash(terminals: Terminals) -> Reader:
     pane = terminals.open(["bash", "--rcfile", str(HERE / "shell.rc"), "-i"], {"READ_LOG": str(log)})
     terminals.shows(pane, "bash$")
     return Reader(terminals, pane, log)
-
-
-def cat(terminals: Terminals) -> str:
-    """A pane with `cat`, once it runs: tmux starts it through a shell, which must not be taken for it."""
-    pane = terminals.open(["cat"])
-    running = ("display-message", "-p", "-t", pane, "#{pane_current_command}")
-    wait_until(lambda: terminals.tmux(*running).strip() == "cat", "cat runs")
-    return pane
 
 
 def python(terminals: Terminals) -> Reader:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from postroom.carriers.tmux import TmuxCarrier
 from tests.processes import until
-from tests.terminals.rig import Terminals, cat, endpoint_at
+from tests.terminals.rig import Terminals, endpoint_at
 
 
 async def test_a_pane_says_where_its_program_is(terminals: Terminals, carrier: TmuxCarrier) -> None:
@@ -14,7 +14,7 @@ async def test_a_pane_says_where_its_program_is(terminals: Terminals, carrier: T
     await until(lambda: terminals.tmux("display-message", "-p", "-t", pane, "#{pane_current_path}") == str(place), "cd")
     attached = endpoint_at(*carrier.check_address({"socket": terminals.socket, "pane": pane}))
     assert await carrier.directory(attached) == str(place)
-    other = cat(terminals)
+    other = terminals.open(["cat"])
     terminals.tmux("kill-pane", "-t", pane)
     assert await carrier.directory(attached) is None
     attached = endpoint_at(*carrier.check_address({"socket": terminals.socket, "pane": other}))

@@ -12,7 +12,7 @@ from postroom.carriers.tmux import TmuxCarrier
 from postroom.errors import Invalid
 from postroom.message import Written
 from tests.processes import until
-from tests.terminals.rig import Reader, Terminals, agent, bash, cat, endpoint, endpoint_at, parcel
+from tests.terminals.rig import Reader, Terminals, agent, bash, endpoint, endpoint_at, parcel
 from tests.terminals.test_whole import ready
 
 
@@ -126,7 +126,7 @@ async def test_pastes_that_are_off_or_not_known_on(terminals: Terminals, carrier
 
 
 async def test_a_reader_of_whole_lines_gets_nothing(terminals: Terminals, carrier: TmuxCarrier) -> None:  # I25
-    pane = cat(terminals)
+    pane = terminals.open(["cat"])
     reader = Reader(terminals, pane, terminals.folder / "none.jsonl")
     await refused(carrier, reader, Standing.BUSY, "not yet seen to take pasted text")
     assert terminals.screen(pane).strip() == ""

@@ -18,7 +18,7 @@ from postroom.carriers.tmux_server import guarded
 from postroom.errors import Unavailable
 from postroom.message import Written
 from tests.processes import until
-from tests.terminals.rig import Terminals, agent, bash, cat, endpoint, parcel
+from tests.terminals.rig import Terminals, agent, bash, endpoint, parcel
 from tests.terminals.test_whole import ready
 
 
@@ -30,7 +30,7 @@ async def connect(terminals: Terminals, session: str = "$0") -> ControlClient:
 
 
 async def test_answers_are_told_apart_by_command(terminals: Terminals) -> None:
-    pane = cat(terminals)
+    pane = terminals.open(["cat"])
     client = await connect(terminals)
     try:
         asked = [client.ask(f"display-message -p {n}", "nonsense", f"display-message -p {n}") for n in range(50)]
@@ -51,7 +51,7 @@ async def test_answers_are_told_apart_by_command(terminals: Terminals) -> None:
 
 
 async def test_no_server_and_no_session_are_gone_and_none_is_started(terminals: Terminals) -> None:
-    cat(terminals)
+    terminals.open(["cat"])
     with pytest.raises(ServerGone):
         await connect(terminals, "$99")
     with pytest.raises(ServerGone):
@@ -143,7 +143,7 @@ async def test_no_window_changes_its_size(terminals: Terminals, carrier: TmuxCar
 
 
 async def test_a_guard_and_what_it_guards_are_one(terminals: Terminals) -> None:  # I12
-    pane = cat(terminals)
+    pane = terminals.open(["cat"])
     client = await connect(terminals)
     try:
         note = f"set-option -p -t {quote(pane)} @noted 'it''s'"
