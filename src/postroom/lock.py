@@ -1,35 +1,35 @@
-"""One process for one SQLite file: an exclusive lock beside it that names its holder (RULINGS 18)."""
+"""One process at a time: an exclusive lock on a file that names its holder (RULINGS 18, B26)."""
 
 from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Callable
 from pathlib import Path
 
-from postroom.errors import Misconfigured
+from postroom.errors import PostroomError
 
 
 class FileLock:
-    """The lock `<database>.lock`, held by flock from `acquire` to `release`; the kernel frees it when its holder dies."""
+    """The lock of a file, held by flock from `acquire` to `release`; the kernel frees it when its holder dies.
 
-    def __init__(self, database: Path) -> None:
-        self.path = Path(f"{Path(os.path.realpath(database))}.lock")
+    held: the refusal, made from the holder's pid as text.
+    """
+
+    def __init__(self, path: Path, held: Callable[[str], PostroomError]) -> None:
+        self.path = path
+        self._held = held
         self._handle: int | None = None
 
     def acquire(self) -> None:
-        """Free -> held by this process; raises Misconfigured naming the holder's pid when it is held."""
-        handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        """Free -> held by this process. Raises the refusal when another holds it, OSError when there can be no lock."""
+        handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             holder = os.read(handle, 32).decode("ascii", "replace").strip() or "unknown"
             os.close(handle)
-            raise Misconfigured(
-                f"{self.path} is held by process {holder}: one process at a time opens an SQLite file; "
-                "reach that daemon with postroom.Client, or stop it first",
-                field="database",
-                pid=holder,
-            ) from None
+            raise self._held(holder) from None
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
         self._handle = handle

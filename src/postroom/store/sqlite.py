@@ -23,7 +23,7 @@ import apsw
 from postroom.errors import Misconfigured, PostroomError, Unavailable
 from postroom.store.engine import Duplicate, Operation, Row, T
 from postroom.store.entry import Entry, drive, unavailable
-from postroom.store.lock import FileLock
+from postroom.store.lock import database_lock
 from postroom.store.migrate import TABLE, outstanding
 from postroom.store.statements import Dialect, Statement, Statements
 
@@ -64,7 +64,7 @@ class SqliteEngine:
         self._clock = clock
         self._last_now = 0
         self._synchronous = synchronous
-        self._lock = FileLock(path)
+        self._lock = database_lock(path)
         self._statements = Statements(Dialect.SQLITE)
         self._ready: dict[str, tuple[Statement, frozenset[str]]] = {}
         self._writer: apsw.Connection | None = None
@@ -115,8 +115,7 @@ class SqliteEngine:
         flags = apsw.SQLITE_OPEN_READWRITE | (0 if readonly else apsw.SQLITE_OPEN_CREATE)
         connection = apsw.Connection(str(self.path), flags=flags, statementcachesize=200)
         connection.set_busy_timeout(int(BUSY_SECONDS * 1000))
-        # Plans are made from the statement alone. By default a statement whose parameters were weighed against a partial
-        # index is planned anew each time it is run, which costs ten times what running it does.
+        # Plans are made once: else what is weighed against a partial index is planned at each run, ten times its cost.
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         if not readonly:
             mode = connection.execute("pragma journal_mode = wal").get
@@ -128,8 +127,7 @@ class SqliteEngine:
         else:
             connection.execute("pragma query_only = on").fetchall()
         connection.execute(f"pragma synchronous = {self._synchronous}").fetchall()
-        connection.execute("pragma cache_size = -16384").fetchall()
-        connection.execute("pragma temp_store = memory").fetchall()
+        connection.execute("pragma cache_size = -16384; pragma temp_store = memory").fetchall()
         return connection
 
     def _migrate(self, connection: apsw.Connection) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import socket
 import stat
 from pathlib import Path
 
 from postroom.errors import Misconfigured
+from postroom.lock import FileLock
 
 MAX_PATH = 103
 """A Unix socket's path is at most 107 bytes on Linux and 103 on BSD."""
@@ -24,7 +24,7 @@ class BoundSocket:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._identity: tuple[int, int] | None = None
-        self._lock: int | None = None
+        self._lock = FileLock(path.with_name(f"{path.name}.lock"), self._held_by)
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._open()
@@ -43,7 +43,7 @@ class BoundSocket:
             folder = path.parent.stat()
             if folder.st_mode & stat.S_IWOTH and not folder.st_mode & stat.S_ISVTX:
                 raise Misconfigured(f"socket: others may write to the folder {path.parent}", field="socket")
-            self._take()
+            self._lock.acquire()
             self._look()
             # What a process of this number left behind when it was killed is of no use to anybody.
             temporary.unlink(missing_ok=True)
@@ -59,21 +59,9 @@ class BoundSocket:
             raise Misconfigured(f"socket: cannot bind {path}: {error.strerror or error}", field="socket") from None
         self._identity = _identity(path)
 
-    def _take(self) -> None:
-        """The path's lock: nobody's -> this process's, until it ends."""
-        file = self.path.with_name(f"{self.path.name}.lock")
-        handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            holder = os.read(handle, 32).decode("ascii", "replace").strip() or "unknown"
-            os.close(handle)
-            raise Misconfigured(
-                f"socket: another daemon answers on {self.path}: process {holder}", field="socket", pid=holder
-            ) from None
-        self._lock = handle
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+    def _held_by(self, holder: str) -> Misconfigured:
+        words = f"socket: another daemon answers on {self.path}: process {holder}"
+        return Misconfigured(words, field="socket", pid=holder)
 
     def _look(self) -> None:
         """Pass a path where nothing stands, or a socket that nobody answers on."""
@@ -99,9 +87,7 @@ class BoundSocket:
             self.path.unlink(missing_ok=True)
         self._identity = None
         self.listener.close()
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._lock.release()
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
