@@ -278,10 +278,9 @@ class TmuxCarrier:
 
     def _expect(self, place: Place) -> None:
         """Attached -> watched from now on."""
-        server = self._server(place.socket)
-        joining = asyncio.get_running_loop().create_task(self._join(server, server.watch(place.pane, place.key)))
-        self._joining.add(joining)
-        joining.add_done_callback(self._joining.discard)
+        hearing = asyncio.get_running_loop().create_task(self._hear(place))
+        self._joining.add(hearing)
+        hearing.add_done_callback(self._joining.discard)
 
     async def _join(self, server: TmuxServer, watch: Watch) -> None:
         with contextlib.suppress(ServerGone, ServerFault):
