@@ -285,3 +285,11 @@ def end_turn(delivery: Delivery, now: int, *, answered: bool, reason: str | None
         last_failure_reason=reason if reason is not None else delivery.last_failure_reason,
         updated_at=now,
     )
+
+
+def is_live(endpoint: Endpoint, now: int, policy: Policy) -> bool:
+    """Not ended, and seen lately where a carrier looks at it or it gives signs itself (RULINGS 35); `now` is ms UTC."""
+    if endpoint.ended_at is not None:
+        return False
+    watched = endpoint.carrier in {CarrierKind.TMUX, CarrierKind.CHANNEL}
+    return not watched or endpoint.seen_at > now - policy.live

@@ -17,6 +17,7 @@ from postroom.ids import Ids, RandomIds
 from postroom.limits import check_name
 from postroom.model import Principal, Role
 from postroom.services.addresses import AddressBook
+from postroom.services.attaching import Place
 from postroom.services.claims import ClaimService
 from postroom.services.dispatch import DispatchService
 from postroom.services.doorbell import Doorbell
@@ -26,7 +27,7 @@ from postroom.services.handover import HandoverService
 from postroom.services.inbox import InboxService
 from postroom.services.intake import IntakeService
 from postroom.services.local import LocalDesk
-from postroom.services.local_post import LocalPost, Place
+from postroom.services.local_post import LocalPost
 from postroom.services.post import PostService
 from postroom.services.queues import QueueService
 from postroom.services.receipts import ReceiptService

@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from postroom.delivery import Policy
+from postroom.delivery import Policy, is_live
 from postroom.endpoint import CarrierKind, Endpoint, EndpointFilter, NewEndpoint
 from postroom.errors import Ambiguous, Conflict, Forbidden, Invalid, NotFound, TooLarge
 from postroom.model import Principal
 from postroom.post import Channel
-from postroom.services.registry import is_live
 from tests.offices import ADMIN, ANN, BOB, Bench, gather
 from tests.services.mailing import Mail, only
 

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from postroom.endpoint import CarrierKind, Endpoint, EndpointFilter, NewEndpoint
+from postroom.endpoint import Endpoint, EndpointFilter
 from postroom.errors import Invalid
 from postroom.message import Admitted, InboxPage, MessageFilter, MessagePage, NewMessage, Posted
 from postroom.model import Principal
 from postroom.post import Channel, Occupant
 from postroom.postage import check_ack_mode, check_priority
+from postroom.services.attaching import Place, attach
 from postroom.services.inbox import InboxService
 from postroom.services.post import PostService
 from postroom.services.receipts import ReceiptService
 from postroom.services.registry import Registry
 from postroom.wire import seconds_ms
 
-Place = Callable[[CarrierKind, Mapping[str, Any], str | None], tuple[Mapping[str, Any], str, str]]
 """An endpoint's address as it is stored, its target key and its reach, by carrier, address and name. Raises Invalid."""
 
 
@@ -130,30 +130,24 @@ class LocalPost:
         pid: int | None = None,
     ) -> Endpoint:
         """Nothing -> a live endpoint; what stood at the same place ends."""
-        if carrier not in CarrierKind.__members__.values():
-            raise Invalid(
-                f"carrier {carrier[:40]!r} is expected to be one of {', '.join(CarrierKind)}", field="carrier"
-            )
         if self._place is None:
             raise Invalid("nothing can be attached here: no carrier is set up in this process", field="carrier")
-        kind = CarrierKind(carrier)
-        stored, target_key, reach = self._place(kind, address, name)
-        new = NewEndpoint(
-            carrier=kind,
-            address=stored,
-            target_key=target_key,
-            reach=reach,
+        return await attach(
+            self._registry,
+            self._place,
+            self.principal,
+            carrier,
+            address,
             name=name,
-            repositories=tuple(repositories),
-            queues=tuple(queues),
-            channels=tuple(channels),
-            ack_mode="injected" if ack_mode is None else check_ack_mode(ack_mode),
+            repositories=repositories,
+            queues=queues,
+            channels=channels,
+            ack_mode=ack_mode,
             max_attempts=max_attempts,
             spill=spill,
             rings=rings,
             pid=pid,
         )
-        return await self._registry.attach(self.principal, new)
 
     async def heartbeat_endpoint(self, id: str) -> Endpoint:
         """Live or silent -> seen now."""

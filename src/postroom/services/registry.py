@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from postroom import limits, postage
-from postroom.delivery import Policy, attempts_of
+from postroom.delivery import attempts_of
 from postroom.endpoint import CarrierKind, Endpoint, EndpointFilter, NewEndpoint
 from postroom.errors import Ambiguous, Conflict, Forbidden, NotFound, Unavailable
 from postroom.ids import Ids, Prefix, check_id
@@ -21,14 +21,6 @@ from postroom.text import store_json
 MAX_ADDRESS_BYTES = 4096
 RIVALS = 20
 """How often an attachment begins again when another comes to the same place in the very moment."""
-
-
-def is_live(endpoint: Endpoint, now: int, policy: Policy) -> bool:
-    """Not ended, and seen lately where a carrier looks at it or it gives signs itself (RULINGS 35); `now` is ms UTC."""
-    if endpoint.ended_at is not None:
-        return False
-    watched = endpoint.carrier in {CarrierKind.TMUX, CarrierKind.CHANNEL}
-    return not watched or endpoint.seen_at > now - policy.live
 
 
 class Registry:

@@ -11,11 +11,11 @@ from starlette.types import ASGIApp
 from postroom.desk import Desk
 from postroom.doors.firing import Fired
 from postroom.model import Principal
+from postroom.services.attaching import Place
 from postroom.services.claims import ClaimService
 from postroom.services.endings import EndingService
 from postroom.services.events import EventService
 from postroom.services.inbox import InboxService
-from postroom.services.local_post import Place
 from postroom.services.post import PostService
 from postroom.services.queues import QueueService
 from postroom.services.receipts import ReceiptService

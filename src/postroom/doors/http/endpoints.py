@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -24,11 +23,10 @@ from postroom.doors.http.mail_fields import (
 )
 from postroom.doors.http.route import Call, Route
 from postroom.doors.http.schemas import many, named, record
-from postroom.endpoint import CarrierKind, Endpoint, EndpointFilter, NewEndpoint
-from postroom.errors import Invalid
+from postroom.endpoint import Endpoint, EndpointFilter
 from postroom.mail_wire import endpoint_view, occupant_view
-from postroom.message import AckMode
 from postroom.postage import MAX_REPOSITORIES
+from postroom.services import attaching
 
 NOUN = "endpoints"
 
@@ -82,29 +80,23 @@ async def list_endpoints(call: Call, asked: ListEndpoints) -> Answer:
 
 async def attach(call: Call, asked: AttachEndpoint) -> Answer:
     """Nothing -> attached; what stood at the same place ends."""
-    if asked.carrier not in CarrierKind.__members__.values():
-        raise Invalid(
-            f"carrier {asked.carrier[:40]!r} is expected to be one of {', '.join(CarrierKind)}", field="carrier"
-        )
-    carrier = CarrierKind(asked.carrier)
-    # A carrier may ask its own server where that is, and that takes its time.
-    address, target_key, reach = await asyncio.to_thread(call.api.place, carrier, asked.address, asked.name)
-    new = NewEndpoint(
-        carrier=carrier,
-        address=address,
-        target_key=target_key,
-        reach=reach,
+    endpoint = await attaching.attach(
+        call.api.registry,
+        call.api.place,
+        call.principal,
+        asked.carrier,
+        asked.address,
         name=asked.name,
-        repositories=tuple(asked.repositories or ()),
-        queues=tuple(asked.queues or ()),
-        channels=tuple(asked.channels or ()),
-        ack_mode=AckMode.INJECTED if asked.ack_mode is None else asked.ack_mode,
+        repositories=asked.repositories,
+        queues=asked.queues,
+        channels=asked.channels,
+        ack_mode=asked.ack_mode,
         max_attempts=asked.delivery_max_attempts,
         spill=asked.spill,
         rings=asked.rings,
         pid=asked.pid,
     )
-    return await _shown(call, await call.api.registry.attach(call.principal, new), 201)
+    return await _shown(call, endpoint, 201)
 
 
 async def get(call: Call, _: None) -> Answer:

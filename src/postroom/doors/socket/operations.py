@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from postroom import __version__
-from postroom.delivery import attempts_of
 from postroom.doors.http.body import fitted
 from postroom.doors.socket import asked
 from postroom.doors.socket.shown import endpoint_shown, message_shown
-from postroom.endpoint import CarrierKind, EndpointFilter, NewEndpoint
+from postroom.endpoint import EndpointFilter
 from postroom.errors import Incompatible, Invalid, PostroomError, Unavailable
-from postroom.message import AckMode, Admitted, MessageFilter, NewMessage
+from postroom.message import Admitted, MessageFilter, NewMessage
 from postroom.model import Principal, Role
 from postroom.postage import check_line, check_party, check_payload
+from postroom.services.attaching import Place, attach
 from postroom.services.gita import GitaRegistry
 from postroom.services.post import PostService
 from postroom.services.receipts import ReceiptService
@@ -42,7 +42,6 @@ log = logging.getLogger("postroom.socket")
 _NO_NAME = re.compile(r"[^A-Za-z0-9._:/@-]+")
 
 Answer = dict[str, Any]
-Place = Callable[[CarrierKind, Mapping[str, Any], str | None], tuple[Mapping[str, Any], str, str]]
 
 
 class Captures(Protocol):
@@ -174,32 +173,23 @@ class SocketDoor:
 
     async def register(self, given: asked.Register) -> Answer:
         """Nothing -> a live endpoint; what stood at its place ends."""
-        if given.carrier not in CarrierKind.__members__.values():
-            raise Invalid(
-                f"carrier {given.carrier[:40]!r} is expected to be one of {', '.join(CarrierKind)}", field="carrier"
-            )
-        kind = CarrierKind(given.carrier)
         for repository in given.repositories or ():
             self.gita.check(repository, "repositories")
-        # A carrier may ask its own server where that is, and that takes its time.
-        address, target_key, reach = await asyncio.to_thread(self.place, kind, given.address, given.name)
-        endpoint = await self.registry.attach(
+        endpoint = await attach(
+            self.registry,
+            self.place,
             OPERATOR,
-            NewEndpoint(
-                carrier=kind,
-                address=address,
-                target_key=target_key,
-                reach=reach,
-                name=given.name,
-                repositories=tuple(given.repositories or ()),
-                queues=tuple(given.queues or ()),
-                channels=tuple(given.channels or ()),
-                ack_mode=given.ack_mode or AckMode.INJECTED,
-                max_attempts=attempts_of(kind) if given.delivery_max_attempts is None else given.delivery_max_attempts,
-                spill=given.spill,
-                rings=given.rings,
-                pid=given.pid,
-            ),
+            given.carrier,
+            given.address,
+            name=given.name,
+            repositories=given.repositories,
+            queues=given.queues,
+            channels=given.channels,
+            ack_mode=given.ack_mode,
+            max_attempts=given.delivery_max_attempts,
+            spill=given.spill,
+            rings=given.rings,
+            pid=given.pid,
         )
         return {"endpoint_id": endpoint.id, "endpoint": endpoint_shown(endpoint, live=True)}
 
