@@ -12,6 +12,7 @@ from typing import Any
 
 import uvicorn
 
+from postroom.doors.acceptor import Acceptor
 from postroom.doors.socket.bound import BoundSocket
 from postroom.doors.socket.lines import Lines
 from postroom.errors import Misconfigured
@@ -25,6 +26,18 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin as it is used to, but with acceptors of our own at the sockets."""
+        await super().startup(sockets=[])
+        protocol: Any = self.config.http_protocol_class
+        make = partial(
+            protocol,
+            config=self.config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
+        )
+        self.servers = [Acceptor(one, make) for one in sockets or ()]  # type: ignore[misc]
 
 
 class Listeners:
