@@ -7,7 +7,7 @@ import asyncio
 import platform
 import sys
 
-from bench import backlog, intake, latency, memory, post, process, protocol, throughput
+from bench import backlog, intake, latency, memory, post, process, protocol, terminals, throughput, waking
 from bench.places import postgres_place, sqlite_place
 from bench.table import Table
 
@@ -27,15 +27,19 @@ async def _measure(chosen: list[str], engines: list[str], scale: float, table: T
                 await post.run(place, table, scale)
             if "socket" in chosen:
                 await protocol.run(place, table, scale)
+            if "waking" in chosen:
+                await waking.run(place, table, scale)
             if "memory" in chosen:
                 await memory.run(place, table, scale)
+    if "terminals" in chosen:
+        await terminals.run(table, scale)
     if "process" in chosen:
         await process.run(table, scale)
 
 
 def main() -> int:
     """Measure and print: 0 when every bound was kept."""
-    parts = ["throughput", "backlog", "latency", "intake", "post", "socket", "memory", "process"]
+    parts = ["throughput", "backlog", "latency", "intake", "post", "socket", "waking", "memory", "terminals", "process"]
     options = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     options.add_argument("parts", nargs="*", default=parts, help=f"of {', '.join(parts)}; all by default")
     options.add_argument("--engine", action="append", choices=["sqlite", "postgres"], help="both by default")

@@ -1,0 +1,153 @@
+"""Waking: from a signed delivery to the agent that is already open, in a pane, in an opencode session, on a channel."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import statistics
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+from tests.terminals.rig import Terminals
+
+from bench.places import Place
+from bench.post_peer import peer, watching
+from bench.senders import SOURCE, Mail
+from bench.served import Served, served
+from bench.table import Table
+
+QUEUE = "inbox"
+SESSION = "ses_waking"
+ROUNDS = 60
+WARM = 3
+DEADLINE = 60.0
+
+Arrival = Callable[[], Awaitable[int]]
+
+
+class Line:
+    """One kept connection to the daemon."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: str) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._token = token
+
+    async def raw(self, request: bytes) -> Any:
+        """The answer's value; raises RuntimeError when it was refused."""
+        self._writer.write(request)
+        async with asyncio.timeout(DEADLINE):
+            head = await self._reader.readuntil(b"\r\n\r\n")
+            length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
+            body = await self._reader.readexactly(length)
+        if not head.startswith(b"HTTP/1.1 2"):
+            raise RuntimeError(f"refused: {body[:400]!r}")
+        return json.loads(body)
+
+    async def ask(self, method: str, path: str, value: Mapping[str, Any] | None = None) -> Any:
+        """The same for a request under the admin's token."""
+        body = b"" if value is None else json.dumps(value).encode()
+        return await self.raw(
+            f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {self._token}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+            + body
+        )
+
+
+@asynccontextmanager
+async def _line(daemon: Served) -> AsyncIterator[Line]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", daemon.port)
+    try:
+        yield Line(reader, writer, daemon.token)
+    finally:
+        writer.close()
+
+
+async def _times(line: Line, mail: Mail, came: Arrival, rounds: int, pause: float) -> list[float]:
+    """Milliseconds from the delivery's first byte to the ring's arrival, each when the one before is done with.
+
+    pause: how long (seconds) an agent is idle before the next delivery.
+    """
+    times: list[float] = []
+    for n in range(-WARM, rounds):
+        await asyncio.sleep(pause + (n % 5) * 0.001)
+        (request,) = mail.take(1)
+        started = time.perf_counter_ns()
+        arriving = asyncio.ensure_future(came())
+        await line.raw(request)
+        async with asyncio.timeout(DEADLINE):
+            at = await arriving
+        if n >= 0:
+            times.append((at - started) / 1e6)
+        claimed = (await line.ask("POST", "/v1/todos/claim", {"queues": [QUEUE]}))["todos"]
+        for todo in claimed:
+            await line.ask("POST", f"/v1/todos/{todo['id']}/complete", {"lease_id": todo["lease_id"]})
+    return times
+
+
+async def _pane(daemon: Served, mail: Mail, table: Table, rounds: int) -> None:
+    terminals = Terminals()
+    told = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        with closing(told):
+            place = terminals.folder / "told"
+            told.bind(str(place))
+            told.setblocking(False)
+            pane = terminals.open([sys.executable, str(Path(__file__).with_name("pane_peer.py")), str(place)])
+            terminals.shows(pane, ">")
+
+            async def came() -> int:
+                return int(await asyncio.get_running_loop().sock_recv(told, 64))
+
+            async with _line(daemon) as line:
+                await _attach(line, "tmux", {"socket": terminals.socket, "pane": pane})
+                # Whether a program takes pastes is heard when it says so, which this one does after each Enter.
+                terminals.tmux("send-keys", "-t", pane, "Enter")
+                # A pane counts as idle once nothing has moved on it for a while.
+                times = await _times(line, mail, came, rounds, 1.0)
+                await _leave(line)
+    finally:
+        terminals.close()
+    _told(table, "→ text on an idle pane", times, 60)
+
+
+async def _session(daemon: Served, mail: Mail, port: int, table: Table, rounds: int) -> None:
+    async with watching(port) as watched, _line(daemon) as line:
+
+        async def came() -> int:
+            return int((await watched.readline()).split()[1])
+
+        await _attach(line, "opencode", {"session": SESSION})
+        times = await _times(line, mail, came, rounds, 0.05)
+        await _leave(line)
+    _told(table, "→ prompt at opencode", times, 25)
+
+
+async def _attach(line: Line, carrier: str, address: Mapping[str, Any]) -> None:
+    await line.ask("POST", "/v1/endpoints", {"carrier": carrier, "address": address, "name": "ann", "queues": [QUEUE]})
+
+
+async def _leave(line: Line) -> None:
+    for one in (await line.ask("GET", "/v1/endpoints"))["endpoints"]:
+        await line.ask("DELETE", f"/v1/endpoints/{one['id']}")
+
+
+def _told(table: Table, words: str, times: list[float], bound: float) -> None:
+    table.at_most(f"signed delivery {words}, p50", statistics.median(times), bound, "ms")
+    table.plain("the same, p95", f"{statistics.quantiles(times, n=20)[18]:10.2f} ms")
+
+
+async def run(place: Place, table: Table, scale: float) -> None:
+    """Print the section of one engine."""
+    rounds = max(int(ROUNDS * scale), 10)
+    table.section(f"{place.engine}: from a delivery's first byte to the agent that is open")
+    database = None if place.engine == "sqlite" else await place.fresh()
+    with peer() as port, served(f'{SOURCE}\n[[opencode]]\nurl = "http://127.0.0.1:{port}"\n', database) as daemon:
+        mail = Mail()
+        await _session(daemon, mail, port, table, rounds)
+        await _pane(daemon, mail, table, rounds)
