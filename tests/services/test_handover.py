@@ -246,7 +246,7 @@ async def test_it_tells_by_itself_and_outlives_a_fault(desk: Desk, monkeypatch: 
     due = service._table.due
     broken = 2
 
-    async def fault(tx: Any) -> bool:
+    async def fault(tx: Any) -> Any:
         nonlocal broken
         broken -= 1
         if broken >= 0:

@@ -1,5 +1,7 @@
 """Hand-over: who gave work to somebody else is told, by a message, when it is done or dead (DESIGN §6).
 
+Dead letters are announced besides, whoever made them, to whoever is subscribed to the channel `dead-letters`.
+
 The database notes an ending in the transaction that makes it, whichever verb, batch or sweep that is; the note goes in
 the transaction that admits the message. So each ending is told once, whatever is killed when, and a todo that is
 retried and ends again is told of again.
@@ -9,25 +11,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from postroom.delivery import attempts_of
-from postroom.endpoint import ANY_REACH, CarrierKind
+from postroom.endpoint import CarrierKind
 from postroom.errors import Unavailable
-from postroom.ids import Ids, Prefix
+from postroom.ids import Ids
 from postroom.message import AckMode, DeliveryState, NewMessage, Posted
 from postroom.model import TodoState
-from postroom.services.addresses import SESSION, AddressBook, target_of
-from postroom.services.notice import GRANTS_NOTHING, drafted
+from postroom.services import tellings
+from postroom.services.addresses import AddressBook
+from postroom.services.notice import GRANTS_NOTHING, SENDER, drafted
 from postroom.services.wake import Wake
 from postroom.store.admissions import Address, AdmissionTable
-from postroom.store.endpoints import EndpointTable
-from postroom.store.engine import Duplicate, Engine, Reader, Tx
-from postroom.store.handovers import Handover, HandoverTable
+from postroom.store.engine import Duplicate, Engine, Operation, Reader, Tx
+from postroom.store.handovers import DeadLetter, Handover, HandoverTable
 from postroom.text import cut, printable
 
 KIND: Final = "status.update"
+DEAD: Final = "todo.dead"
+"""The kind of an announced dead letter."""
+CHANNEL: Final = "dead-letters"
+"""Where dead letters are announced; the database's trigger knows it by the same name."""
 LOOK_AGAIN = 1.0
 """How often (seconds) it is looked for endings to tell of."""
 BATCH = 50
@@ -51,7 +56,6 @@ class HandoverService:
         engine: Engine,
         table: HandoverTable,
         admissions: AdmissionTable,
-        endpoints: EndpointTable,
         book: AddressBook,
         wake: Wake,
         ids: Ids,
@@ -60,7 +64,6 @@ class HandoverService:
         self._engine = engine
         self._table = table
         self._admissions = admissions
-        self._endpoints = endpoints
         self._book = book
         self._wake = wake
         self._ids = ids
@@ -80,11 +83,16 @@ class HandoverService:
 
     async def once(self) -> int:
         """Noted -> told, all there is: how many messages were admitted."""
+        due = await self._table.due(self._reader)
+        told = await self._all(self._endings) if due.handovers else 0
+        return told + (await self._all(self._deaths) if due.dead_letters else 0)
+
+    async def _all(self, batch: Operation[tuple[int, list[Posted]]]) -> int:
         told = 0
         rivals = 0
-        while await self._table.due(self._reader):
+        while True:
             try:
-                taken, posted = await self._engine.transact(self._batch)
+                taken, posted = await self._engine.transact(batch)
             except (Duplicate, _Again):
                 rivals += 1
                 if rivals == RIVALS:
@@ -93,44 +101,39 @@ class HandoverService:
             self._tell(posted)
             told += len(posted)
             if taken < BATCH:
-                break
-        return told
+                return told
 
-    async def _batch(self, tx: Tx) -> tuple[int, list[Posted]]:
+    async def _endings(self, tx: Tx) -> tuple[int, list[Posted]]:
         taken = await self._table.take(tx, BATCH)
-        return len(taken), [await self._admit(tx, one) for one in taken if not _did_it_itself(one)]
+        told: list[Posted] = []
+        for one in taken:
+            if not _did_it_itself(one):
+                new = ending_message(one)
+                told.append(await self._admit(tx, new, [await self._book.nearest(tx, one.creator, new)]))
+        return len(taken), told
 
-    async def _admit(self, tx: Tx, ended: Handover) -> Posted:
-        new = ending_message(ended)
-        posted = await self._admissions.admit(
-            tx, drafted(new, self._ids.message(self._clock())), [await self._where(tx, new, ended.creator)]
-        )
+    async def _deaths(self, tx: Tx) -> tuple[int, list[Posted]]:
+        taken = await self._table.take_dead_letters(tx, BATCH)
+        told: list[Posted] = []
+        for one in taken:
+            new = death_message(one)
+            addresses = await self._book.look_up(tx, new, SENDER)
+            if addresses:
+                told.append(await self._admit(tx, new, addresses))
+        return len(taken), told
+
+    async def _admit(self, tx: Tx, new: NewMessage, addresses: Sequence[Address]) -> Posted:
+        posted = await self._admissions.admit(tx, drafted(new, self._ids.message(self._clock())), addresses)
         if posted is None:
             raise _Again
         return posted
-
-    async def _where(self, tx: Tx, new: NewMessage, creator: str) -> Address:
-        """The creator's live endpoint, the one that was heard of last when it has several, its session, or its inbox."""
-        named = await self._endpoints.named(tx, creator)
-        if named:
-            return self._book.at(max(named, key=lambda endpoint: (endpoint.seen_at, endpoint.seq)), new)
-        carrier = CarrierKind.OPENCODE if creator.startswith(SESSION) else CarrierKind.INBOX
-        return Address(
-            self._ids.new(Prefix.DELIVERY),
-            target_of(carrier, creator),
-            carrier,
-            None,
-            creator,
-            ANY_REACH,
-            AckMode.INJECTED,
-            attempts_of(carrier),
-        )
 
     def _tell(self, posted: list[Posted]) -> None:
         deliveries = [delivery for one in posted for delivery in one.deliveries]
         self._wake.post(one.target_key for one in deliveries if one.state is DeliveryState.PENDING)
         there = [one.mailbox for one in deliveries if one.carrier is CarrierKind.INBOX]
         self._wake.changed((one.message_id for one in deliveries), there)
+        self._wake.told(tellings.admitted, posted)
 
 
 def _did_it_itself(ended: Handover) -> bool:
@@ -159,4 +162,28 @@ def ending_message(ended: Handover) -> NewMessage:
             "attempt": ended.attempt,
         },
         correlation_id=ended.todo_id,
+    )
+
+
+def death_message(dead: DeadLetter) -> NewMessage:
+    """That a todo is a dead letter, in a line or two, for whoever is subscribed to hear of those."""
+    title = cut(printable(dead.title), MAX_WORDS)
+    error = None if dead.error is None else cut(printable(dead.error), MAX_WORDS)
+    why = f": {error}" if error else ""
+    return NewMessage(
+        f'Todo {dead.todo_id} "{title}" in queue {dead.queue} is a dead letter '
+        f"({dead.reason}, attempt {dead.attempt} of {dead.max_attempts}){why}.\n{GRANTS_NOTHING}",
+        channel=CHANNEL,
+        kind=DEAD,
+        ack_mode=AckMode.INJECTED,
+        metadata={
+            "todo_id": dead.todo_id,
+            "queue": dead.queue,
+            "title": title,
+            "reason": dead.reason,
+            "attempts": dead.attempt,
+            "max_attempts": dead.max_attempts,
+            "error": error,
+        },
+        correlation_id=dead.todo_id,
     )

@@ -16,7 +16,7 @@ GRANTS_NOTHING = "This is a notice and grants nothing."
 
 def drafted(new: NewMessage, id_: str) -> Draft:
     """A notice as it will be stored; it is known by its id alone."""
-    content = [SENDER, new.to, new.kind, new.priority.value, new.payload, id_]
+    content = [SENDER, new.to or new.channel, new.kind, new.priority.value, new.payload, id_]
     metadata = None if new.metadata is None else store_json(dict(new.metadata), "metadata", MAX_METADATA_BYTES)
     return Draft(
         id=id_,
@@ -26,7 +26,7 @@ def drafted(new: NewMessage, id_: str) -> Draft:
         digest=hashlib.sha256(dump_json(content).encode()).hexdigest(),
         sender=SENDER,
         addressed=new.to,
-        channel=None,
+        channel=new.channel,
         kind=new.kind,
         priority=new.priority,
         reply_to=None,

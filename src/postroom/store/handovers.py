@@ -1,4 +1,4 @@
-"""The handovers table: ended work whose creator, who gave it to somebody else, is to be told."""
+"""What somebody is to be told of ended work: who gave it to somebody else, and whoever listens for dead letters."""
 
 from __future__ import annotations
 
@@ -27,17 +27,46 @@ class Handover:
     ended_at: int
 
 
-class HandoverTable:
-    """The statements over handovers; rows are made by the database itself, where a todo ends."""
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A todo as it became a dead letter, when somebody was subscribed to hear of those; `ended_at` is ms UTC."""
 
-    async def due(self, tx: Tx) -> bool:
+    seq: int
+    todo_id: str
+    queue: str
+    title: str
+    reason: str
+    error: str | None
+    attempt: int
+    max_attempts: int
+    ended_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """Of what there is something to tell."""
+
+    handovers: bool
+    dead_letters: bool
+
+
+class HandoverTable:
+    """The statements over handovers and dead letters; rows are made by the database itself, where a todo ends."""
+
+    async def due(self, tx: Tx) -> Due:
         """Whether anybody is to be told of anything."""
-        return bool(await tx.rows("handover_due"))
+        ((handovers, dead_letters),) = await tx.rows("handover_due")
+        return Due(bool(handovers), bool(dead_letters))
 
     async def take(self, tx: Tx, limit: int) -> list[Handover]:
         """The oldest -> gone with this transaction, for whoever tells of them in it."""
         rows = await tx.rows("handover_take", limit=limit)
         return sorted((_handover_of(row) for row in rows), key=lambda one: one.seq)
+
+    async def take_dead_letters(self, tx: Tx, limit: int) -> list[DeadLetter]:
+        """The same for dead letters."""
+        rows = await tx.rows("dead_letter_take", limit=limit)
+        return sorted((DeadLetter(*row) for row in rows), key=lambda one: one.seq)
 
 
 def _handover_of(row: Row) -> Handover:
