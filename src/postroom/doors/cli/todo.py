@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -20,7 +19,8 @@ from postroom.doors.cli.asking import (
     usage,
 )
 from postroom.doors.cli.plain import Verbs, seconds
-from postroom.doors.cli.table import block, fields, line, note, short_time, table, tell
+from postroom.doors.cli.table import tell
+from postroom.doors.cli.todo_shown import show_claimed, show_created, show_line, show_list, show_whole
 from postroom.errors import Conflict
 
 if TYPE_CHECKING:
@@ -58,7 +58,10 @@ def add(
     payload: Payload = None,
     kind: Annotated[str | None, typer.Option("--kind", help="What sort of work it is.")] = None,
     priority: Priority = None,
-    assignee: Annotated[str | None, typer.Option("--assignee", metavar="NAME", help="Who alone may claim it.")] = None,
+    assignee: Annotated[
+        str | None,
+        typer.Option("--for", "--assignee", metavar="NAME", help="Who alone may claim it, and is told that it waits."),
+    ] = None,
     key: Annotated[
         str | None,
         typer.Option("--key", "--idempotency-key", metavar="KEY", help="At most one live todo for each queue and key."),
@@ -90,7 +93,7 @@ def add(
         body["payload"] = read_json(payload, "--payload")
     with asking(as_json, data) as daemon:
         answer = daemon.ask("POST", "/v1/todos", body, request_id=request_id)
-    tell(answer, as_json, _show_created)
+    tell(answer, as_json, show_created)
 
 
 @app.command("list")
@@ -107,7 +110,7 @@ def list_todos(
     query = given(queue=queue, state=state, assignee=assignee, cursor=cursor, limit=limit)
     with asking(as_json, data) as daemon:
         answer = daemon.ask("GET", "/v1/todos", query=query)
-    tell(answer, as_json, _show_list)
+    tell(answer, as_json, show_list)
 
 
 @app.command("show")
@@ -115,7 +118,7 @@ def show(id: Id, as_json: AsJson = False, data: Data = None) -> None:
     """Show a todo whole: where it stands, payload, result and earlier attempts."""
     with asking(as_json, data) as daemon:
         answer = daemon.ask("GET", _path(id))
-    tell(answer, as_json, _show_whole)
+    tell(answer, as_json, show_whole)
 
 
 @app.command("next")
@@ -138,7 +141,7 @@ def claim_next(
     body = given(queues=queues or None, wait_s=wait, limit=limit, ttl_s=ttl, worker=worker, claim_key=claim_key)
     with asking(as_json, data) as daemon:
         answer = daemon.ask("POST", "/v1/todos/claim", body, wait_s=wait or 0.0)
-    tell(answer, as_json, _show_claimed)
+    tell(answer, as_json, show_claimed)
 
 
 @app.command("claim")
@@ -153,7 +156,7 @@ def claim(
     """Claim one todo under a lease."""
     with asking(as_json, data) as daemon:
         answer = daemon.ask("POST", _path(id, "claim"), given(ttl_s=ttl, worker=worker, claim_key=claim_key))
-    tell(answer, as_json, _show_whole)
+    tell(answer, as_json, show_whole)
 
 
 @app.command("heartbeat")
@@ -168,7 +171,7 @@ def heartbeat(
     with asking(as_json, data) as daemon:
         body = given(lease_id=lease or _lease_of(daemon, id), ttl_s=ttl)
         answer = daemon.ask("POST", _path(id, "heartbeat"), body)
-    tell(answer, as_json, _show_line)
+    tell(answer, as_json, show_line)
 
 
 @app.command("complete")
@@ -229,7 +232,7 @@ def retry(id: Id, request_id: RequestId = None, as_json: AsJson = False, data: D
     """Put a failed todo back to pending with its attempts anew."""
     with asking(as_json, data) as daemon:
         answer = daemon.ask("POST", _path(id, "retry"), {}, request_id=request_id)
-    tell(answer, as_json, _show_line)
+    tell(answer, as_json, show_line)
 
 
 @app.command("cancel")
@@ -243,7 +246,26 @@ def cancel(
     """End a live todo for good, whoever holds it."""
     with asking(as_json, data) as daemon:
         answer = daemon.ask("POST", _path(id, "cancel"), given(reason=reason), request_id=request_id)
-    tell(answer, as_json, _show_line)
+    tell(answer, as_json, show_line)
+
+
+@app.command("assign")
+def assign(
+    id: Id,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Who alone may claim it from now on: a token's name.")
+    ] = None,
+    nobody: Annotated[bool, typer.Option("--nobody", help="Instead: anyone may claim it.")] = False,
+    request_id: RequestId = None,
+    as_json: AsJson = False,
+    data: Data = None,
+) -> None:
+    """Give a pending todo to somebody, who is told that it waits; for its creator and admins."""
+    if (name is None) != nobody:
+        raise usage("give NAME or --nobody, one of them", "NAME")
+    with asking(as_json, data) as daemon:
+        answer = daemon.ask("PATCH", _path(id), {"assignee": name}, request_id=request_id)
+    tell(answer, as_json, show_line)
 
 
 @app.command("update")
@@ -276,14 +298,14 @@ def update(
         raise usage("name what is to change: --title, --payload, --priority, --assignee, --unassign, --at or --now")
     with asking(as_json, data) as daemon:
         answer = daemon.ask("PATCH", _path(id), body, request_id=request_id)
-    tell(answer, as_json, _show_line)
+    tell(answer, as_json, show_line)
 
 
 def _end(verb: str, id: str, lease: str | None, body: dict[str, object], as_json: bool, data: Data) -> None:
     with asking(as_json, data) as daemon:
         body["lease_id"] = lease or _lease_of(daemon, id)
         answer = daemon.ask("POST", _path(id, verb), body)
-    tell(answer, as_json, _show_line)
+    tell(answer, as_json, show_line)
 
 
 def _lease_of(daemon: Daemon, id: str) -> str:
@@ -306,92 +328,3 @@ def _path(id: str, verb: str | None = None) -> str:
     if not id:
         raise usage("an empty id names nothing; expected td_<uuid>", "ID")
     return f"/v1/todos/{segment(id)}" + (f"/{verb}" if verb else "")
-
-
-def standing(todo: Mapping[str, Any]) -> str:
-    """The state for people: a failed todo is parked, cancelled or dead."""
-    if todo["state"] != "failed":
-        return str(todo["state"])
-    if todo.get("next_retry_at"):
-        return "parked"
-    return "cancelled" if todo.get("reason") == "cancelled" else "dead"
-
-
-def _show_line(answer: Mapping[str, Any]) -> None:
-    todo = answer["todo"]
-    state = standing(todo)
-    until = {"claimed": todo.get("lease_expires_at"), "parked": todo.get("next_retry_at")}.get(state)
-    line(todo["id"], state, until and f"until {until}", "(replayed)" if answer.get("replayed") else "")
-
-
-def _show_created(answer: Mapping[str, Any]) -> None:
-    todo = answer["todo"]
-    line(todo["id"], standing(todo), "in", todo["queue"], "" if answer.get("created") else "(was there already)")
-
-
-def _show_list(answer: Mapping[str, Any]) -> None:
-    table(
-        ("id", "queue", "state", "pri", "try", "owner", "created", "title"),
-        [
-            (
-                todo["id"],
-                todo["queue"],
-                standing(todo),
-                todo["priority"],
-                f"{todo['attempt']}/{todo['max_attempts']}",
-                todo["owner"] or (todo["assignee"] and f"for {todo['assignee']}"),
-                short_time(todo["created_at"]),
-                todo["title"],
-            )
-            for todo in answer["todos"]
-        ],
-    )
-    if answer.get("next_cursor"):
-        note(f"more: --cursor {answer['next_cursor']}")
-
-
-def _show_claimed(answer: Mapping[str, Any]) -> None:
-    if not answer["todos"]:
-        note("nothing to claim")
-    for place, todo in enumerate(answer["todos"]):
-        if place:
-            line()
-        _show_whole({"todo": todo})
-
-
-def _show_whole(answer: Mapping[str, Any]) -> None:
-    todo = answer["todo"]
-    plain = ("kind", "source", "event_id", "idempotency_key", "created_by", "created_at", "available_at")
-    later = ("claimed_at", "lease_expires_at", "next_retry_at", "completed_at", "reason", "error")
-    fields(
-        [
-            ("id", todo["id"]),
-            ("title", todo["title"]),
-            ("queue", todo["queue"]),
-            ("state", standing(todo)),
-            ("owner", todo["owner"]),
-            ("lease", todo.get("lease_id")),
-            ("assignee", todo["assignee"]),
-            ("attempt", f"{todo['attempt']} of {todo['max_attempts']}"),
-            ("priority", todo["priority"]),
-            *((name, todo.get(name) or None) for name in (*plain, *later)),
-        ]
-    )
-    block("payload", todo.get("payload"))
-    block("result", todo.get("result"))
-    history = todo.get("history")
-    if history:
-        line()
-        table(
-            ("ended", "outcome", "owner", "claimed", "note"),
-            [
-                (
-                    short_time(entry["ended_at"]),
-                    entry["outcome"],
-                    entry["owner"],
-                    short_time(entry["claimed_at"]),
-                    entry["note"],
-                )
-                for entry in history
-            ],
-        )
