@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal
 import typer
 
 from postroom.doors.cli.asking import AsJson, Cursor, Data, Limit, RequestId, asking, given, usage
-from postroom.doors.cli.plain import Verbs
+from postroom.doors.cli.plain import Verbs, seconds
 from postroom.doors.cli.table import fields, line, note, printed, short_time, table, tell
 
 app = Verbs("Look at messages and steer their deliveries.")
@@ -52,6 +52,28 @@ def list_messages(
     with asking(as_json, data) as daemon:
         answer = daemon.ask("GET", "/v1/messages", query=given(**{"from": sender}, **query))
     tell(answer, as_json, _show_list)
+
+
+@app.command("reply")
+def reply(
+    id: Id,
+    wait: Annotated[
+        float | None,
+        typer.Option(
+            "--wait", parser=seconds, metavar="DURATION", help="Wait for it that long; not at all by default."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+    data: Data = None,
+) -> None:
+    """Show the first answer to a message of yours.
+
+    The exit code is 0 when there is one, 1 when nobody can give one, 4 when there was none in that time.
+    """
+    from postroom.doors.cli.reply import wait_for_reply
+
+    with asking(as_json, data) as daemon:
+        wait_for_reply(daemon, {"id": id}, wait or 0.0, as_json)
 
 
 @app.command("cancel")

@@ -1,6 +1,7 @@
 """`postroom send`: a message on its way, and when asked how it ended.
 
-Exit codes with --wait: 0 it came to that, 1 it cannot any more, 4 it was still under way at the deadline.
+Exit codes with --wait: 0 it came to that, 1 it cannot any more, 4 it was still under way at the deadline; with
+--wait-reply likewise, for an answer to it.
 """
 
 from __future__ import annotations
@@ -18,17 +19,13 @@ from postroom.doors.cli.asking import REFUSED, AsJson, Data, RequestId, asking, 
 from postroom.doors.cli.message import path_of, recipient, speaker, standing
 from postroom.doors.cli.pane import name_here
 from postroom.doors.cli.plain import seconds
+from postroom.doors.cli.reply import LONGEST_WAIT_S, PAUSE_S, UNDER_WAY, wait_for_reply
 from postroom.doors.cli.table import line, note, print_json
 
 if TYPE_CHECKING:
     from postroom.doors.cli.connection import Daemon
 
-UNDER_WAY: Final = 4
-"""The exit code of a wait whose deadline came first."""
-
 DEADLINE_S: Final = 60.0
-LONGEST_WAIT_S: Final = 50.0
-PAUSE_S: Final = 0.5
 
 Priority = Literal["urgent", "normal", "low"]
 Mode = Literal["injected", "acknowledged"]
@@ -78,9 +75,15 @@ def send(
     wait: Annotated[
         Awaited | None, typer.Option("--wait", help="Wait until it came to that; the exit code says whether.")
     ] = None,
+    wait_reply: Annotated[bool, typer.Option("--wait-reply", help="Wait for the first answer, and print it.")] = False,
     deadline: Annotated[
         float | None,
-        typer.Option("--deadline", parser=seconds, metavar="DURATION", help="How long --wait waits; 1m by default."),
+        typer.Option(
+            "--deadline",
+            parser=seconds,
+            metavar="DURATION",
+            help="How long --wait or --wait-reply waits; 1m by default.",
+        ),
     ] = None,
     request_id: RequestId = None,
     as_json: AsJson = False,
@@ -89,12 +92,14 @@ def send(
     """Send a message: it is taken at once, and delivered in its turn.
 
     With --wait the exit code is 0 when every delivery came to that, 1 when one cannot any more, 4 when the deadline
-    came first.
+    came first; with --wait-reply 0 when an answer came, 1 when nobody can give one, 4 when the deadline came first.
     """
     if (to is None) == (channel is None):
         raise usage("give --to or --channel, one of them", "--to")
-    if deadline is not None and wait is None:
-        raise usage("--deadline without --wait: say what is waited for", "--deadline")
+    if wait is not None and wait_reply:
+        raise usage("give --wait or --wait-reply, not both", "--wait-reply")
+    if deadline is not None and wait is None and not wait_reply:
+        raise usage("--deadline without --wait or --wait-reply: say what is waited for", "--deadline")
     with refusing(as_json):
         payload = read_body(body, file)
     asked = given(to=to, channel=channel, kind=kind, priority=priority, reply_to=reply_to, msg_id=msg_id)
@@ -104,6 +109,9 @@ def send(
         answer = daemon.ask("POST", "/v1/messages", asked, request_id=request_id)
         if not as_json:
             _show_sent(answer)
+        if wait_reply:
+            wait_for_reply(daemon, answer, DEADLINE_S if deadline is None else deadline, as_json)
+            return
         if wait is None:
             if as_json:
                 print_json(answer)
