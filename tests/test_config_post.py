@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from postroom.config import Settings, load_settings
-from postroom.config_post import OpencodePlace
+from postroom.config_post import RATE_PER_MINUTE, OpencodePlace
 from postroom.delivery import Policy
 from postroom.errors import Misconfigured
+from postroom.services.allowed import Allowance
 
 
 def loaded(folder: Path, text: str, **environ: str) -> Settings:
@@ -21,6 +22,7 @@ def loaded(folder: Path, text: str, **environ: str) -> Settings:
 def test_nothing_said_is_the_default(tmp_path: Path) -> None:
     post = loaded(tmp_path, "").post
     assert (post.opencode, post.gita_required, post.policy) == ((), True, Policy())
+    assert (post.allow, post.rate_per_minute) == ((), RATE_PER_MINUTE)
 
 
 def test_every_key_is_read(tmp_path: Path) -> None:
@@ -42,6 +44,13 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         lease_s = 12
         ack_s = 1.5
         unknown_s = 2
+        rate_per_minute = 90
+        [[post.allow]]
+        from = "ses_*"
+        to = ["reviewer", "ci-*", "#team/*"]
+        [[post.allow]]
+        from = ["ann", "bob"]
+        to = "repo:other/tools"
         """,
         OPENCODE_SERVER_PASSWORD="from the environment",
     )
@@ -52,9 +61,24 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     )
     assert settings.post.gita_required is False
     assert settings.post.policy == Policy(lease=12_000, ack=1_500, unknown=2_000)
+    assert settings.post.rate_per_minute == 90
+    assert settings.post.allow == (
+        Allowance(("ses_*",), ("reviewer", "ci-*", "#team/*")),
+        Allowance(("ann", "bob"), ("repo:other/tools",)),
+    )
     shown = " ".join(" ".join(row) for row in settings.shown())
     assert "http://127.0.0.1:4096 with a password" in shown
     assert "from the environment" not in shown
+    assert f"post.rate_per_minute 90 {tmp_path}" in shown
+    assert "post.allow[1] ann, bob to repo:other/tools" in shown
+
+
+def test_entries_may_stand_in_one_line(tmp_path: Path) -> None:
+    post = loaded(
+        tmp_path, "[post]\nrate_per_minute = 0\nallow = [{from = 'ann', to = ['b', 'c']}, {from = '*', to = 'd'}]"
+    ).post
+    assert (post.rate_per_minute, len(post.allow)) == (0, 2)
+    assert post.allow[0] == Allowance(("ann",), ("b", "c"))
 
 
 @pytest.mark.parametrize(
@@ -77,6 +101,18 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         ("[post]\nlease_s = 1", 2, "post.lease_s"),
         ("[post]\nack_s = true", 2, "post.ack_s"),
         ("[post]\nspeed = 3", 2, "post.speed"),
+        ("[post]\nrate_per_minute = 1.5", 2, "post.rate_per_minute"),
+        ("[post]\nrate_per_minute = true", 2, "post.rate_per_minute"),
+        ("[post]\nrate_per_minute = -1", 2, "post.rate_per_minute"),
+        ("[post]\nallow = 'ann'", 2, "post.allow"),
+        ("[post]\nallow = ['ann']", 2, "post.allow"),
+        ("[[post.allow]]\nfrom = 'ann'\nto = 'b'\n[[post.allow]]\nfrom = 'ann'\n\nat = 'b'", 7, "post.allow[1].at"),
+        ("[[post.allow]]\nto = 'b'", 1, "post.allow[0].from"),
+        ("[[post.allow]]\nfrom = 'ann'\nto = []", 3, "post.allow[0].to"),
+        ("[[post.allow]]\nfrom = 'ann'\nto = ['b', 7]", 3, "post.allow[0].to"),
+        ("[[post.allow]]\nfrom = '#team'\nto = 'b'", 2, "post.allow[0].from"),
+        ("[[post.allow]]\nfrom = 'ann'\nto = 'a b'", 3, "post.allow[0].to"),
+        ("[post]\nallow = [{from = 'ann', to = ''}]", 2, "post.allow[0].to"),
     ],
 )
 def test_a_wrong_key_is_named_with_its_place(tmp_path: Path, text: str, line: int, key: str) -> None:

@@ -10,12 +10,22 @@ from typing import Any
 
 from postroom.delivery import Policy
 from postroom.errors import Misconfigured
+from postroom.services.allowed import Allowance
 
 Wrong = Callable[[str, str], Misconfigured]
 """Makes the error of a key: where it stands, and what was expected."""
 
 _URL = re.compile(r"http://(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?/?")
 _POLICY = {"lease_s": ("lease", 5, 600), "ack_s": ("ack", 1, 3600), "unknown_s": ("unknown", 1, 3600)}
+
+
+_SENDING = {"allow", "rate_per_minute"}
+_SENDERS = re.compile(r"[A-Za-z0-9*?\[][A-Za-z0-9*?\[\]!._:/@-]{0,127}")
+_RECIPIENTS = re.compile(r"#?[A-Za-z0-9*?\[][A-Za-z0-9*?\[\]!._:/@-]{0,127}")
+
+RATE_PER_MINUTE = 600
+"""How many messages one sender may send by default: more than anybody has to say, and less than a loop that runs away."""
+MOST_PER_MINUTE = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +38,28 @@ class OpencodePlace:
 
 @dataclass(frozen=True, slots=True)
 class PostSettings:
-    """What the post is told at its start; `gita_required`: whether a socket's send needs a gita registry (RULINGS 35)."""
+    """What the post is told at its start; `gita_required`: whether a socket's send needs a gita registry (RULINGS 35).
+
+    allow: who may write to whom, everybody to everybody when there is none. rate_per_minute: how many messages one sender
+    of an agent's token may send, 0 any number.
+    """
 
     opencode: tuple[OpencodePlace, ...] = ()
     gita_required: bool = True
     policy: Policy = field(default_factory=Policy)
+    allow: tuple[Allowance, ...] = ()
+    rate_per_minute: int = RATE_PER_MINUTE
 
 
 def read_post(table: Mapping[str, Any], environ: Mapping[str, str], wrong: Wrong) -> PostSettings:
     """The tables [[opencode]], [gita] and [post]. Raises Misconfigured naming file, line and key."""
-    return PostSettings(_opencode(table, environ, wrong), _gita(table, wrong), _policy(table, wrong))
+    return PostSettings(
+        _opencode(table, environ, wrong),
+        _gita(table, wrong),
+        _policy(table, wrong),
+        _allow(table, wrong),
+        _rate(table, wrong),
+    )
 
 
 def _opencode(table: Mapping[str, Any], environ: Mapping[str, str], wrong: Wrong) -> tuple[OpencodePlace, ...]:
@@ -98,10 +120,53 @@ def _policy(table: Mapping[str, Any], wrong: Wrong) -> Policy:
         raise wrong("post", "a table [post]")
     changes: dict[str, int] = {}
     for key, value in given.items():
+        if key in _SENDING:
+            continue
         if key not in _POLICY:
-            raise wrong(f"post.{key}", f"one of {', '.join(sorted(_POLICY))}")
+            raise wrong(f"post.{key}", f"one of {', '.join(sorted({*_POLICY, *_SENDING}))}")
         name, least, most = _POLICY[key]
         if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
             raise wrong(f"post.{key}", f"a number of seconds from {least} to {most}")
         changes[name] = round(value * 1000)
     return Policy(**changes)
+
+
+def _rate(table: Mapping[str, Any], wrong: Wrong) -> int:
+    value = table.get("post", {}).get("rate_per_minute", RATE_PER_MINUTE)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST_PER_MINUTE:
+        raise wrong("post.rate_per_minute", f"a whole number from 0 (no cap) to {MOST_PER_MINUTE}")
+    return value
+
+
+def _allow(table: Mapping[str, Any], wrong: Wrong) -> tuple[Allowance, ...]:
+    given = table.get("post", {}).get("allow", [])
+    if not isinstance(given, list) or not all(isinstance(one, dict) for one in given):
+        raise wrong("post.allow", 'a list of entries {from = "NAME", to = ["NAME", …]}, or tables [[post.allow]]')
+    entries: list[Allowance] = []
+    for n, one in enumerate(given):
+        for key in one:
+            if key not in {"from", "to"}:
+                raise wrong(f"post.allow[{n}].{key}", "one of from, to")
+        entries.append(
+            Allowance(
+                _globs(one.get("from"), f"post.allow[{n}].from", _SENDERS, "a sender's name or glob", wrong),
+                _globs(
+                    one.get("to"),
+                    f"post.allow[{n}].to",
+                    _RECIPIENTS,
+                    "a recipient's name or glob, #CHANNEL or repo:NAME",
+                    wrong,
+                ),
+            )
+        )
+    return tuple(entries)
+
+
+def _globs(given: object, key: str, pattern: re.Pattern[str], what: str, wrong: Wrong) -> tuple[str, ...]:
+    names = [given] if isinstance(given, str) else given
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        raise wrong(key, f"{what}, or a list of them")
+    for name in names:
+        if not pattern.fullmatch(name):
+            raise wrong(key, f"{what}; {name[:64]!r} is none")
+    return tuple(names)
