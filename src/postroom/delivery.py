@@ -11,7 +11,7 @@ from typing import assert_never
 
 from postroom.endpoint import CarrierKind, Endpoint
 from postroom.errors import Conflict
-from postroom.limits import MINUTE, SECOND
+from postroom.limits import HOUR, MINUTE, SECOND
 from postroom.message import AckMode, Cause, Delivery, DeliveryState, Written
 
 LAPSED = "the courier's lease ended before its write was settled"
@@ -32,16 +32,21 @@ class Policy:
 
 SESSION_DELAYS = (1 * SECOND, 2 * SECOND, 5 * SECOND, 15 * SECOND, 60 * SECOND)
 TERMINAL_DELAYS = (5 * SECOND, 15 * SECOND, 60 * SECOND, 300 * SECOND)
+WEBHOOK_DELAYS = (5 * SECOND, 5 * MINUTE, 30 * MINUTE, 2 * HOUR, 5 * HOUR, 10 * HOUR)
+"""Nobody sits before a receiver that is down: it may take a night until somebody starts it again."""
 SESSION_ATTEMPTS = 10
 TERMINAL_ATTEMPTS = 5
+WEBHOOK_ATTEMPTS = 8
 MAX_TERMINAL_ATTEMPTS = 9
 
 
 def delays_of(carrier: CarrierKind) -> tuple[int, ...]:
     """What the first, second and further failed attempts wait, in ms; the last repeats (P14, T30)."""
     match carrier:
-        case CarrierKind.OPENCODE | CarrierKind.WEBHOOK:
+        case CarrierKind.OPENCODE:
             return SESSION_DELAYS
+        case CarrierKind.WEBHOOK:
+            return WEBHOOK_DELAYS
         case CarrierKind.TMUX | CarrierKind.CHANNEL | CarrierKind.INBOX:
             return TERMINAL_DELAYS
         case _:
@@ -50,7 +55,15 @@ def delays_of(carrier: CarrierKind) -> tuple[int, ...]:
 
 def attempts_of(carrier: CarrierKind) -> int:
     """How many attempts a delivery has where its endpoint says nothing."""
-    return SESSION_ATTEMPTS if carrier in {CarrierKind.OPENCODE, CarrierKind.WEBHOOK} else TERMINAL_ATTEMPTS
+    match carrier:
+        case CarrierKind.OPENCODE:
+            return SESSION_ATTEMPTS
+        case CarrierKind.WEBHOOK:
+            return WEBHOOK_ATTEMPTS
+        case CarrierKind.TMUX | CarrierKind.CHANNEL | CarrierKind.INBOX:
+            return TERMINAL_ATTEMPTS
+        case _:
+            assert_never(carrier)
 
 
 def delay(carrier: CarrierKind, attempt: int) -> int:
@@ -105,27 +118,24 @@ def settle(
     reason: str | None,
     place: int,
     policy: Policy,
+    *,
+    once: bool = False,
 ) -> Delivery:
     """Leased -> what its write came to; an acknowledged one only loses its lease (RULINGS 26, 30; T28, T32, T33).
 
-    Busy gives it back with the attempt counted; at the cap refused is `exhausted` and unknown `unconfirmed`.
+    Busy gives it back with the attempt counted; at the cap refused is `exhausted` and unknown `unconfirmed`. A channel's
+    unknown write is visible in its mailbox, so that it can be read there; one that was read before was made. `once`: on a
+    channel it is not pushed again, and waits for its reader until its life ends (RULINGS 34).
     """
     if delivery.lease_id != lease_id:
         raise Conflict(f"{delivery.id} is no longer held under {lease_id}")
     free = replace(delivery, lease_id=None, lease_expires_at=None, updated_at=now)
     if delivery.state == DeliveryState.ACKNOWLEDGED:
         return free
+    pushed = delivery.carrier == CarrierKind.CHANNEL
     match outcome:
         case Written.WRITTEN:
-            waits = delivery.ack_mode == AckMode.ACKNOWLEDGED
-            return replace(
-                free,
-                state=DeliveryState.AWAITING_ACK if waits else DeliveryState.INJECTED,
-                ack_deadline=now + policy.ack if waits else None,
-                doubtful=False,
-                delivered_at=delivery.delivered_at or now,
-                handoff_seq=delivery.handoff_seq or place,
-            )
+            return _written(free, now, place, policy)
         case Written.REFUSED:
             if spent(delivery):
                 return _failed(free, now, Cause.EXHAUSTED, reason)
@@ -133,6 +143,13 @@ def settle(
             return replace(free, next_attempt_at=now + wait, last_failure_reason=reason)
         case Written.PERMANENT:
             return _failed(free, now, Cause.NO_SUCH_TARGET, reason)
+        case Written.UNKNOWN if pushed and delivery.seen_at is not None:
+            return _written(free, now, place, policy)
+        case Written.UNKNOWN if pushed:
+            visible = replace(free, handoff_seq=delivery.handoff_seq or place)
+            if once and delivery.expires_at is not None:
+                return replace(visible, next_attempt_at=delivery.expires_at, doubtful=True, last_failure_reason=reason)
+            return _doubted(visible, now, reason, policy)
         case Written.UNKNOWN:
             return _doubted(free, now, reason, policy)
         case Written.BUSY:
@@ -149,6 +166,38 @@ def lapse(delivery: Delivery, now: int, policy: Policy) -> Delivery:
     if delivery.state == DeliveryState.ACKNOWLEDGED:
         return free
     return _doubted(free, now, LAPSED, policy)
+
+
+def _written(free: Delivery, now: int, place: int, policy: Policy) -> Delivery:
+    waits = free.ack_mode == AckMode.ACKNOWLEDGED
+    return replace(
+        free,
+        state=DeliveryState.AWAITING_ACK if waits else DeliveryState.INJECTED,
+        reason=None,
+        next_attempt_at=None,
+        ack_deadline=now + policy.ack if waits else None,
+        doubtful=False,
+        delivered_at=free.delivered_at or now,
+        handoff_seq=free.handoff_seq or place,
+    )
+
+
+def read(delivery: Delivery, now: int, policy: Policy) -> Delivery:
+    """Pushed on a channel, in doubt or failed as unconfirmed, and its mailbox read past it -> a write that was made.
+
+    What a courier holds, and what failed otherwise, is noted as seen and stays as it is.
+    """
+    if delivery.carrier != CarrierKind.CHANNEL or delivery.handoff_seq is None:
+        return delivery
+    match delivery.state:
+        case DeliveryState.PENDING | DeliveryState.FAILED:
+            if leased(delivery) or delivery.reason not in {None, Cause.UNCONFIRMED}:
+                return see(delivery, now)
+            return _written(replace(see(delivery, now), updated_at=now), now, delivery.handoff_seq, policy)
+        case DeliveryState.AWAITING_ACK | DeliveryState.INJECTED | DeliveryState.ACKNOWLEDGED:
+            return delivery
+        case _:
+            assert_never(delivery.state)
 
 
 def _doubted(free: Delivery, now: int, reason: str | None, policy: Policy) -> Delivery:

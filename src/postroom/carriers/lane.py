@@ -15,7 +15,7 @@ from typing import assert_never
 from postroom.carriers.carrier import Carrier, Look, Standing, Turn, Writing
 from postroom.carriers.guarded import LOOK_SHARE, Guarded, lease_seconds
 from postroom.carriers.slots import Slots
-from postroom.endpoint import ANY_REACH
+from postroom.endpoint import ANY_REACH, CarrierKind
 from postroom.errors import Unavailable
 from postroom.message import Delivery, Parcel, Written
 from postroom.services.dispatch import DispatchService
@@ -39,6 +39,8 @@ OUT_OF_REACH = "out_of_reach"
 NO_CARRIER = "no_carrier"
 TOO_SLOW = "the target was looked at for so long that the lease is too short for a write"
 CUT_SHORT = "the courier was stopped while it wrote"
+
+_PROCESS = f"{CarrierKind.CHANNEL}:"
 
 log = logging.getLogger("postroom.courier")
 
@@ -221,8 +223,14 @@ class Lane:
             return self._strand_for(STRANDED_PAUSES[0])
         head = await self._dispatch.head(self.key, (ANY_REACH,))
         if head is None or head.target.busy_reason is None:
-            await self._defer(reason)
+            await self._defer(await self._missing(reason))
         return self._strand_for(STRANDED_PAUSES[1])
+
+    async def _missing(self, reason: str) -> str:
+        """Why nobody comes: a process that gave no sign of life for too long, or has left, is not coming back."""
+        if self.key.startswith(_PROCESS) and not await self._dispatch.seated(self.key):
+            return ENDPOINT_GONE
+        return reason
 
     def _strand_for(self, seconds: float) -> float:
         self._strand_until = _now() + seconds
@@ -236,7 +244,7 @@ class Lane:
     async def _show(self, parcel: Parcel, reason: str | None) -> None:
         """Say why the target waits, where it does not say so yet."""
         if parcel.target.busy_reason != reason:
-            await self._dispatch.defer(self.key, reason)
+            await self._dispatch.defer(self.key, reason, parcel)
         self._deferred = reason
 
     async def _defer(self, reason: str | None) -> None:
@@ -329,6 +337,10 @@ class Lane:
                 if fault:
                     await self._dispatch.pause(self.key, _fault_ms(settled))
                 return self._hold(FAILED_PAUSE)
+            case Written.UNKNOWN if writing.pushed:
+                self._busy = 0
+                await self._show(parcel, None)
+                return 0.0
             case Written.UNKNOWN:
                 log.info("%s to %s may have been written: %s", parcel.message.id, self.key, writing.reason)
                 await self._show(parcel, None)
