@@ -16,6 +16,7 @@ from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from postroom.doors.mcp.http import MAX_BODY_BYTES, McpDoor
+from postroom.happening import LAGGED, Happening, HappeningFilter
 from postroom.model import Principal, TodoState
 from tests.doors.mcp_rig import ERAS, NO_POST, filled, good, loopback, refused, until
 from tests.doors.memory_desk import MemoryDesk, Shelf
@@ -24,18 +25,57 @@ TOKENS = {"Bearer tk_ann": Principal("ann"), "Bearer tk_bob": Principal("bob")}
 JSON_BOTH = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
 
 
+class StillView:
+    """A view in which nothing happens until it is told that something did."""
+
+    def __init__(self) -> None:
+        self.listening = 0
+        self.happened = asyncio.Event()
+
+    async def queues(self) -> list[dict[str, Any]]:
+        return []
+
+    async def queue(self, name: str) -> dict[str, Any]:
+        return {"name": name, "pending": 0}
+
+    @asynccontextmanager
+    async def hear(self, wanted: HappeningFilter) -> AsyncIterator[AsyncIterator[Happening]]:
+        async def items() -> AsyncIterator[Happening]:
+            await self.happened.wait()
+            yield Happening(0, LAGGED, "")
+            await asyncio.Event().wait()
+
+        self.listening += 1
+        try:
+            yield items()
+        finally:
+            self.listening -= 1
+
+
 class House:
     """A daemon's HTTP door in small: it authenticates, then hands `/mcp` on."""
 
     def __init__(self, shelf: Shelf, hosts: tuple[str, ...] = ()) -> None:
         self.shelf = shelf
-        self.door = McpDoor(lambda principal: MemoryDesk(shelf, principal.name), lambda _: NO_POST, hosts)
+        self.view = StillView()
+        self.revoked: set[str] = set()
+        self.door = McpDoor(
+            lambda principal: MemoryDesk(shelf, principal.name),
+            lambda _: NO_POST,
+            hosts,
+            lambda _: self.view,
+            look_s=0.05,
+        )
         self.url = ""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         assert scope["path"] == "/mcp"
         token = dict(scope["headers"]).get(b"authorization", b"").decode()
-        await self.door({**scope, "state": {"principal": TOKENS.get(token)}}, receive, send)
+
+        async def known() -> bool:
+            return token not in self.revoked
+
+        await self.door({**scope, "state": {"principal": TOKENS.get(token), "known": known}}, receive, send)
 
     def http(self, token: str = "tk_ann") -> httpx2.AsyncClient:
         """A client that shows this token."""
@@ -153,6 +193,60 @@ async def test_every_request_stands_alone(house: House, form: Any) -> None:
     assert "mcp-session-id" not in answer.headers
     assert len(answer.json()["result"]["tools"]) == 13
     assert (await house.post(message, **{**headers, "mcp-session-id": "long-gone"})).status_code == 200
+
+
+async def listening(house: House) -> list[str]:
+    """The lines of a listening stream of ann's, up to its end."""
+    message, headers = modern("subscriptions/listen", notifications={"resourceSubscriptions": ["queue://q"]})
+    async with (
+        house.http() as http,
+        http.stream("POST", house.url, content=json.dumps(message), headers={**JSON_BOTH, **headers}) as answer,
+    ):
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        return [line async for line in answer.aiter_lines() if line.startswith("data:")]
+
+
+@pytest.mark.parametrize("end", ["revoked", "closed", "gone"])
+async def test_a_stream_ends_with_its_token_its_door_and_its_client(house: House, end: str) -> None:
+    stream = asyncio.create_task(listening(house))
+    await until(lambda: house.view.listening)
+    house.view.happened.set()
+    if end == "gone":
+        stream.cancel()
+        await asyncio.wait([stream])
+    elif end == "closed":
+        await house.door.close()
+    else:
+        house.revoked.add("Bearer tk_ann")
+    if end != "gone":
+        # It is ended as a whole answer is, so that nobody takes it for a broken one.
+        lines = await asyncio.wait_for(stream, 10)
+        assert "notifications/subscriptions/acknowledged" in lines[0]
+    await until(lambda: not house.view.listening)
+
+
+async def test_a_call_that_waits_is_refused_once_its_token_is_revoked(house: House) -> None:
+    message, headers = modern("tools/call", name="claim_next", arguments={"wait_s": 50})
+    calling = asyncio.create_task(house.post(message, **headers))
+    await until(lambda: house.shelf.waiting)
+    house.revoked.add("Bearer tk_ann")
+    answer = await asyncio.wait_for(calling, 10)
+    assert answer.status_code == 401
+    assert answer.json()["error"]["code"] == "unauthenticated"
+    assert not house.shelf.waiting
+
+
+async def test_older_clients_are_promised_no_notices_where_nothing_lasts(house: House) -> None:
+    message, headers = older(
+        "initialize", protocolVersion="2025-11-25", capabilities={}, clientInfo={"name": "raw", "version": "1"}
+    )
+    result = (await house.post(message, **headers)).json()["result"]
+    assert result["capabilities"]["resources"] == {"subscribe": False, "listChanged": False}
+    message, headers = older("resources/subscribe", uri="queue://inbox")
+    assert (await house.post(message, **headers)).json()["error"]["code"] == -32601
+    message, headers = modern("server/discover")
+    result = (await house.post(message, **headers)).json()["result"]
+    assert result["capabilities"]["resources"] == {"subscribe": True, "listChanged": False}
 
 
 @pytest.mark.parametrize("form", [modern, older])

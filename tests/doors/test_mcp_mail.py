@@ -164,7 +164,12 @@ async def test_a_receipt_of_very_many_shows_the_first(rig: Rig, post_of: Any, er
         ("swarm_read", {"mailbox": "ann"}, "mailbox"),
         ("ack_message", {}, "id"),
         ("ack_message", {"id": "a b"}, "id"),
-        ("who", {"name": "bob"}, "name"),
+        ("who", {"name": " bob"}, "name"),
+        ("who", {"offset": -1}, "offset"),
+        ("who", {"whom": "bob"}, "whom"),
+        ("swarm_read", {"offset": 5}, "offset"),
+        ("swarm_read", {"id": "a b"}, "id"),
+        ("swarm_read", {"id": "m", "field": "from"}, "field"),
     ],
 )
 async def test_a_bad_argument_is_named(

@@ -61,7 +61,17 @@ async def test_the_instructions_teach_the_loop_briefly(era: str) -> None:
         told = client.instructions
     assert told == INSTRUCTIONS
     assert len(told) < 1200
-    for word in ("claim_next", "heartbeat", "complete", "fail", "release", "lease_id", "swarm_read"):
+    for word in (
+        "claim_next",
+        "heartbeat",
+        "complete",
+        "fail",
+        "release",
+        "lease_id",
+        "swarm_read",
+        "queue://",
+        "inbox://",
+    ):
         assert word in told
     for word in ("information from a peer", "no authority"):
         assert word in told
@@ -261,6 +271,7 @@ async def test_an_error_with_long_details_still_fits(era: str) -> None:
             "code": "conflict",
             "message": "no",
             "hint": Conflict.hint,
+            "cut": True,
         }
 
 
@@ -326,7 +337,8 @@ async def test_a_batch_with_the_longest_words_still_fits(era: str) -> None:
     async with at_desk(desk, era) as client:
         todos = (await good(client, "claim_next", limit=10, worker="b" * 64))["todos"]
         assert len(todos) == 10
-        assert all(todo["lease_id"] and "title" in todo["cut"] for todo in todos)
+        assert all(todo["lease_id"] and todo["rest"] and todo["whole"] for todo in todos)
+        assert any("title" in todo["cut"] for todo in todos)
 
 
 async def test_a_page_too_long_ends_sooner_and_goes_on(era: str) -> None:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
+import os
+import socket
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import httpx2
 import pytest
@@ -13,8 +18,10 @@ from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import ResourceUpdated
+from mcp_types import ResourceUpdatedNotification, TextResourceContents
 
-from tests.doors.mcp_rig import ERAS, good, refused
+from tests.doors.mcp_rig import ERAS, good, refused, subscribe
 from tests.processes import until
 from tests.sources.signing import PAYLOADS
 from tests.system.daemons import GITHUB, Daemon
@@ -32,6 +39,43 @@ class House:
     def __init__(self, daemon: Daemon) -> None:
         self.daemon = daemon
         self.token: str = daemon.ask("POST", "/v1/tokens", {"name": TOKEN_OF}).value["secret"]
+        self.heard: list[str] = []
+
+    async def _hear(self, message: object) -> None:
+        if isinstance(message, ResourceUpdatedNotification):
+            self.heard.append(message.params.uri)
+
+    def standing(self, name: str) -> int:
+        """A number of the daemon's status."""
+        return int(self.daemon.ask("GET", "/v1/status").value[name])
+
+    async def comes_to(self, name: str, number: int) -> None:
+        """Wait until a number of the daemon's status is this."""
+
+        async def there() -> bool:
+            return await asyncio.to_thread(self.standing, name) == number
+
+        await until(there, f"{name} is {number}")
+
+    @asynccontextmanager
+    async def told(self, client: Client, era: str, *uris: str) -> AsyncIterator[list[str]]:
+        """While inside, the addresses of which notices came."""
+        if era == "legacy":
+            for uri in uris:
+                await subscribe(client, uri)
+            yield self.heard
+            return
+        came: list[str] = []
+        async with client.listen(resource_subscriptions=uris) as subscription:
+
+            async def follow() -> None:
+                async for event in subscription:
+                    assert isinstance(event, ResourceUpdated)
+                    came.append(event.uri)
+
+            task = asyncio.create_task(follow())
+            yield came
+            task.cancel()
 
     def deliver(self, id_: str = "d1") -> str:
         """A signed delivery's todo."""
@@ -48,7 +92,7 @@ class House:
             args=["-m", "postroom", "mcp", *more],
             env={**self.daemon.environment, "POSTROOM_TOKEN": self.token},
         )
-        async with Client(server, mode=era) as client:
+        async with Client(server, mode=era, message_handler=self._hear) as client:
             yield client
 
     @asynccontextmanager
@@ -175,3 +219,123 @@ async def test_a_claim_whose_answer_was_lost_is_had_by_its_key(house: House, era
             done = await good(client, "complete", id=id_, lease_id=todo["lease_id"])
             assert done["todo"]["state"] == "done"
     assert (await asyncio.to_thread(house.daemon.get, spare))["state"] == "pending"
+
+
+async def _said(client: Client, uri: str) -> dict[str, Any]:
+    (content,) = (await client.read_resource(uri)).contents
+    assert isinstance(content, TextResourceContents)
+    value: dict[str, Any] = json.loads(content.text)
+    return value
+
+
+@pytest.mark.parametrize(("era", "way"), [("auto", "stdio"), ("legacy", "stdio"), ("auto", "http")])
+async def test_a_client_is_told_of_new_work_and_letters_and_reads_them(house: House, era: str, way: str) -> None:
+    async with house.stdio(era) if way == "stdio" else house.http(era) as client:
+        assert client.server_capabilities.resources is not None
+        assert client.server_capabilities.resources.subscribe is True
+        async with house.told(client, era, "queue://inbox", "inbox://ann") as came:
+            id_ = await asyncio.to_thread(house.daemon.create)
+            await until(lambda: "queue://inbox" in came, "the notice of the queue comes")
+            assert [todo["id"] for todo in (await _said(client, "queue://inbox"))["claimable"]] == [id_]
+            letter = {"to": "ann", "payload": "look at it", "from": "operator"}
+            assert (await asyncio.to_thread(house.daemon.ask, "POST", "/v1/messages", letter)).status == 202
+            await until(lambda: "inbox://ann" in came, "the notice of the inbox comes")
+            assert [one["payload"] for one in (await _said(client, "inbox://ann"))["messages"]] == ["look at it"]
+            if way == "stdio":
+                # The daemon goes and comes back: what was missed is a notice for everything, and it goes on.
+                await asyncio.to_thread(house.daemon.kill)
+                came.clear()
+                await asyncio.to_thread(house.daemon.start)
+                await until(lambda: {"queue://inbox", "inbox://ann"} <= set(came), "all is to be looked at again")
+                came.clear()
+                await asyncio.to_thread(house.daemon.create)
+                await until(lambda: "queue://inbox" in came, "the notice of the queue comes again")
+            else:
+                # A daemon that stops ends the stream in good order, and does not wait for its clients.
+                assert await asyncio.to_thread(house.daemon.terminate) == 0
+    if way == "stdio":
+        await house.comes_to("listeners", 0)
+    assert "Traceback" not in house.daemon.output
+
+
+def _request(house: House, method: str, **params: Any) -> bytes:
+    """A request of revision 2026-07-28, as bytes for the wire."""
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}})
+    name = f"mcp-name: {params['name']}\r\n" if "name" in params else ""
+    return (
+        f"POST /mcp HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {house.token}\r\n"
+        f"content-type: application/json\r\naccept: application/json, text/event-stream\r\n"
+        f"mcp-protocol-version: 2026-07-28\r\nmcp-method: {method}\r\n{name}content-length: {len(body)}\r\n\r\n{body}"
+    ).encode()
+
+
+# S17
+async def test_a_client_of_http_that_vanishes_leaves_nothing_behind(house: House) -> None:
+    def connect(request: bytes) -> socket.socket:
+        connection = socket.create_connection(("127.0.0.1", house.daemon.port), timeout=30)
+        connection.sendall(request)
+        return connection
+
+    arguments = {"queues": ["inbox"], "wait_s": 45, "claim_key": "gone"}
+    waits = await asyncio.to_thread(connect, _request(house, "tools/call", name="claim_next", arguments=arguments))
+    follows = {"notifications": {"resourceSubscriptions": ["queue://inbox", "inbox://ann"]}}
+    streams = await asyncio.to_thread(connect, _request(house, "subscriptions/listen", **follows))
+    await house.comes_to("waiting_claims", 1)
+    await house.comes_to("listeners", 2)
+    waits.close()
+    streams.close()
+    await house.comes_to("waiting_claims", 0)
+    await house.comes_to("listeners", 0)
+    await house.comes_to("waiting_readers", 0)
+    id_ = await asyncio.to_thread(house.daemon.create)
+    assert (await asyncio.to_thread(house.daemon.get, id_))["attempt"] == 0
+    # Gone while it claims: the claim was made or not, and its key gives it back if it was.
+    claims = await asyncio.to_thread(connect, _request(house, "tools/call", name="claim_next", arguments=arguments))
+    claims.close()
+    async with house.http(ERAS[0]) as client:
+        (todo,) = (await good(client, "claim_next", **arguments))["todos"]
+        assert (todo["id"], todo["attempt"]) == (id_, 1)
+        await good(client, "complete", id=id_, lease_id=todo["lease_id"])
+    assert "Traceback" not in house.daemon.output
+
+
+# S17
+@pytest.mark.parametrize("end", ["killed", "closed"])
+async def test_a_client_of_stdio_that_vanishes_leaves_nothing_behind(house: House, end: str) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "postroom", "mcp"),
+        env={**os.environ, **house.daemon.environment, "POSTROOM_TOKEN": house.token},
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.DEVNULL,
+    )
+    assert process.stdin is not None
+    client = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
+    claim = {"name": "claim_next", "arguments": {"queues": ["inbox"], "wait_s": 45, "claim_key": "gone"}}
+    try:
+        for message in (
+            {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": client},
+            {"jsonrpc": "2.0", "method": "notifications/initialized"},
+            {"jsonrpc": "2.0", "id": 1, "method": "resources/subscribe", "params": {"uri": "queue://inbox"}},
+            {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": claim},
+        ):
+            process.stdin.write(json.dumps(message).encode() + b"\n")
+        await process.stdin.drain()
+        await house.comes_to("waiting_claims", 1)
+        await house.comes_to("listeners", 1)
+        if end == "killed":
+            process.kill()
+        else:
+            process.stdin.close()
+        assert await asyncio.wait_for(process.wait(), 30) == (-9 if end == "killed" else 0)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+    await house.comes_to("waiting_claims", 0)
+    await house.comes_to("listeners", 0)
+    id_ = await asyncio.to_thread(house.daemon.create)
+    assert (await asyncio.to_thread(house.daemon.get, id_))["state"] == "pending"

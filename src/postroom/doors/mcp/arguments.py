@@ -57,6 +57,11 @@ Worker = Annotated[str, _told("Your own name under the token: the owner is then 
 Cleaned = Annotated[str, BeforeValidator(_cleaned)]
 
 
+Offset = Annotated[
+    int, Field(description="With field: from which character on; an offset of rest, or a next_offset.", ge=0)
+]
+
+
 class ListTodos(Arguments):
     """list_todos."""
 
@@ -77,6 +82,14 @@ class GetTodo(Arguments):
     """get_todo."""
 
     id: TodoId
+    field: (
+        Annotated[
+            Literal["payload", "result", "history", "error", "title", "idempotency_key"],
+            Field(description="Only the text of this field, in parts: for what the whole todo shows cut."),
+        ]
+        | None
+    ) = None
+    offset: Offset = 0
 
 
 class ClaimNext(Arguments):

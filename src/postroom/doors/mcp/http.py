@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
     from postroom.doors.mcp.server import Context
-    from postroom.doors.mcp.spec import Caller
+    from postroom.doors.mcp.spec import Caller, View
 
 logger = logging.getLogger(__name__)
 
@@ -30,11 +30,16 @@ Send = Callable[[Message], Awaitable[None]]
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
 CLOSE_DEADLINE_S = 5.0
+LOOK_S = 15.0
+"""How often it is looked whether the token of a request that takes long is still known."""
+
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
 class McpDoor:
     """The app. It wants an authenticated `Principal` in `scope["state"]["principal"]`, and keeps no session.
+
+    `scope["state"]["known"]`, where there is one, tells whether that principal would still be let in.
 
     Every request stands alone, so a restart goes unnoticed. A client that goes away cancels its request, down to
     the desk. `allowed_hosts` are further Host names besides loopback, with or without a port; `*` allows any.
@@ -45,9 +50,13 @@ class McpDoor:
         desk_for: Callable[[Principal], Desk],
         post_for: Callable[[Principal], Post],
         allowed_hosts: Sequence[str] = (),
+        view_for: Callable[[Principal], View] | None = None,
+        look_s: float = LOOK_S,
     ) -> None:
         self._desk_for = desk_for
         self._post_for = post_for
+        self._view_for = view_for
+        self._look_s = look_s
         self._allowed_hosts = tuple(allowed_hosts)
         self._opening: asyncio.Task[StreamableHTTPSessionManager] | None = None
         self._running: asyncio.Task[None] | None = None
@@ -96,7 +105,7 @@ class McpDoor:
         from postroom.doors.mcp.server import build_server
 
         manager = StreamableHTTPSessionManager(
-            app=build_server(self._caller_of),
+            app=build_server(self._caller_of, sessions=False),
             json_response=True,
             stateless=True,
             security_settings=self._security(),
@@ -133,16 +142,17 @@ class McpDoor:
 
         assert context.request is not None
         principal: Principal = context.request.scope["state"]["principal"]
-        return Caller(self._desk_for(principal), self._post_for(principal), principal.holds)
+        view = None if self._view_for is None else self._view_for(principal)
+        return Caller(self._desk_for(principal), self._post_for(principal), principal.holds, view=view)
 
     async def _serve(self, manager: StreamableHTTPSessionManager, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let the SDK answer, for as long as the client is there and the door is open.
+        """Let the SDK answer, for as long as the client is there, its token is known, and the door is open.
 
         In JSON mode the SDK never looks whether the client still listens; so we do, once the body has been read.
         """
         read = asyncio.Event()
         gone = asyncio.Event()
-        answering = False
+        answering = ending = False
 
         async def relay() -> Message:
             if read.is_set():
@@ -162,21 +172,35 @@ class McpDoor:
                     gone.set()
 
         async def answer(message: Message) -> None:
-            nonlocal answering
+            nonlocal answering, ending
             answering = True
+            ending = message["type"] == "http.response.body" and not message.get("more_body", False)
             await send(message)
 
         work = asyncio.create_task(manager.handle_request(scope, relay, answer), name="mcp-request")
         ends = [asyncio.create_task(watch()), asyncio.create_task(self._closing.wait())]
+        known: Callable[[], Awaitable[bool]] | None = scope["state"].get("known")
+        revoked = False
         try:
-            await asyncio.wait([work, *ends], return_when=asyncio.FIRST_COMPLETED)
+            while not revoked:
+                done, _ = await asyncio.wait([work, *ends], timeout=self._look_s, return_when=asyncio.FIRST_COMPLETED)
+                if done:
+                    break
+                revoked = known is not None and not await known()
         finally:
             for task in (work, *ends):
                 task.cancel()
             outcome = (await asyncio.gather(work, *ends, return_exceptions=True))[0]
         if isinstance(outcome, Exception):
             raise outcome
-        if outcome is not None and not answering and not gone.is_set():
+        if outcome is None or gone.is_set():
+            return
+        if answering:
+            if not ending:
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+        elif revoked:
+            await _refuse(send, 401, Unauthenticated("the token is known no longer"), (b"www-authenticate", b"Bearer"))
+        else:
             await _refuse(send, 503, Unavailable("the daemon is stopping"), (b"retry-after", b"1"))
 
 

@@ -62,6 +62,17 @@ class SendMessage(Arguments):
         ]
         | None
     ) = None
+    wait_reply_s: (
+        Annotated[
+            float,
+            Field(
+                description="Wait that long for the first answer to it, in seconds; ask_again says how to wait longer.",
+                ge=0,
+                le=limits.MAX_WAIT / limits.SECOND,
+            ),
+        ]
+        | None
+    ) = None
 
 
 class SwarmRead(Arguments):
@@ -69,7 +80,13 @@ class SwarmRead(Arguments):
 
     mailbox: Annotated[str, _told(f"Whose inbox: {MyName}", pattern=_PARTY)] | None = Field(default=None, alias="for")
     since: (
-        Annotated[str, _told("What came after this: the next_since of the answer before, or a message's id.")] | None
+        Annotated[
+            str,
+            _told(
+                "What came after this: the next_since of the answer before, or a message's id; latest: the newest unread."
+            ),
+        ]
+        | None
     ) = None
     limit: Annotated[int, Field(description="The most messages of one answer.", ge=1, le=limits.MAX_LIST)] = 20
     wait_s: Annotated[
@@ -80,6 +97,12 @@ class SwarmRead(Arguments):
             le=limits.MAX_WAIT / limits.SECOND,
         ),
     ] = 0.0
+
+    id: Annotated[str, _told("Instead: the text of this one message, in parts.", pattern=_MESSAGE_ID)] | None = None
+    field: Annotated[
+        Literal["payload", "deliveries"], Field(description="With id: what it says, or how its deliveries stand.")
+    ] = "payload"
+    offset: Annotated[int, Field(description="With id: from which character on; a rest, or a next_offset.", ge=0)] = 0
 
 
 class AckMessage(Arguments):
@@ -94,3 +117,6 @@ class AckMessage(Arguments):
 
 class Who(Arguments):
     """who."""
+
+    name: Annotated[str, _told("Only this one, with all that is known, in parts.", pattern=_PARTY)] | None = None
+    offset: Annotated[int, Field(description="How many to leave out; with name, from which character on.", ge=0)] = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import os
 import threading
 import time
@@ -109,23 +110,29 @@ class Output:
         self._descriptor = descriptor
         self._written = written
         self._greeted = greeted
+        self._turn = asyncio.Lock()
 
     async def write(self, line: str) -> None:
         """Write it all."""
-        from anyio import to_thread
-
         if self._greeted is not None and json.loads(line).get("id") == self._greeted:
             self._greeted = None
         else:
-            await to_thread.run_sync(write_all, self._descriptor, line.encode(), abandon_on_cancel=True)
+            await self.push(line)
         self._written()
+
+    async def push(self, line: str) -> None:
+        """Write it all, as something that answers nothing."""
+        from anyio import to_thread
+
+        async with self._turn:
+            await to_thread.run_sync(write_all, self._descriptor, line.encode(), abandon_on_cancel=True)
 
     async def flush(self) -> None:
         """Nothing is held back."""
 
 
 class Traffic:
-    """A middleware that counts the requests begun and the answers written, and knows which claims wait."""
+    """A middleware that counts the requests begun and the answers written, and knows which claims and streams wait."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -138,8 +145,10 @@ class Traffic:
         if ctx.request_id is None:
             return await call_next(ctx)
         self._owed += 1
-        claims = ctx.method == "tools/call" and (ctx.params or {}).get("name") == "claim_next"
-        if claims:
+        if ctx.method == "subscriptions/listen":
+            # It is answered by its end alone.
+            self._claims[id(ctx)] = -math.inf
+        elif ctx.method == "tools/call" and (ctx.params or {}).get("name") == "claim_next":
             self._claims[id(ctx)] = self._clock()
         try:
             return await call_next(ctx)

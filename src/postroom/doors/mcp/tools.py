@@ -10,7 +10,8 @@ from postroom import limits, wire
 from postroom.doors.mcp import arguments as args
 from postroom.doors.mcp import results
 from postroom.doors.mcp.mail_tools import MAIL_TOOLS
-from postroom.doors.mcp.spec import TIME, Caller, Spec, answers, text
+from postroom.doors.mcp.spec import PART, TIME, Caller, Spec, answers, text
+from postroom.errors import Invalid
 from postroom.model import Created, Ended
 from postroom.text import check_json, cut, result_json
 
@@ -33,7 +34,11 @@ async def _list_todos(caller: Caller, given: args.ListTodos) -> dict[str, Any]:
 
 
 async def _get_todo(caller: Caller, given: args.GetTodo) -> dict[str, Any]:
+    if given.field is None and given.offset:
+        raise Invalid("offset is given without field; expected the field that is to be read on", field="offset")
     todo = await caller.desk.get(given.id)
+    if given.field is not None:
+        return {"part": results.part(results.text_of(todo, given.field), given.offset, id=todo.id, field=given.field)}
     return {"todo": results.whole(todo, lease=todo.lease_id is not None and caller.holds(todo))}
 
 
@@ -141,7 +146,7 @@ LINE: dict[str, Any] = {
         "available_at": {**TIME, "description": "When it may be claimed; null is at once."},
         "next_retry_at": {**TIME, "description": "When a failed todo is tried again; null when it failed for good."},
         "reason": {"type": ["string", "null"], "description": "Why it failed for good."},
-        "error": {"type": ["string", "null"], "description": "What the last failure said."},
+        "error": {"type": ["string", "null"], "description": "What the last failure said; in a line its beginning."},
         "source": text("Where it came from: api, or the source of its event."),
         "event_id": {"type": ["string", "null"], "description": "The event it was made of, which holds the full body."},
         "idempotency_key": {"type": ["string", "null"]},
@@ -181,7 +186,12 @@ WHOLE: dict[str, Any] = {
             "description": "Older attempts or the ends of long notes were left out.",
         },
         "cut": {"type": "array", "description": "Other fields that were cut.", "items": {"type": "string"}},
-        "whole": text("Where to read what was cut."),
+        "rest": {
+            "type": "object",
+            "description": "By field that was cut: the offset at which get_todo with that field reads on.",
+            "additionalProperties": {"type": "integer"},
+        },
+        "whole": text("How to read what was cut."),
     },
     "required": [*LINE["required"], "payload", "history"],
 }
@@ -209,9 +219,10 @@ TOOLS: tuple[Spec, ...] = (
     Spec(
         "get_todo",
         "Read a todo",
-        "One todo whole: payload, result, and the history of its attempts. What makes it too long is cut, and says so.",
+        "One todo whole: payload, result, and the history of its attempts. What makes it too long is cut, and its rest says "
+        "with which field and offset to call again: that gives the text of this one field in parts.",
         args.GetTodo,
-        answers(["todo"], todo=WHOLE),
+        answers(["todo"], ["part"], todo=WHOLE, part=PART),
         _get_todo,
         read_only=True,
         idempotent=True,
@@ -278,7 +289,8 @@ TOOLS: tuple[Spec, ...] = (
     Spec(
         "create_for",
         "Leave a todo",
-        "Create a todo for a queue or, with assignee, for one agent. With an idempotency_key a living todo is given "
+        "Create a todo for a queue or, with assignee, for one agent: it is told that the todo waits, and you are told, by a "
+        "message, when it is done or dead. With an idempotency_key a living todo is given "
         "instead of a second one; with a request_id this very request is answered once.",
         args.CreateFor,
         answers(
