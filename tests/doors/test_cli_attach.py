@@ -113,9 +113,71 @@ def test_an_inbox_is_its_name(daemon: FakeDaemon, repository: Path, capsys: Outp
     assert capsys.readouterr().out == f"{ENDPOINT} attached: an inbox as reader\n"
 
 
+def session(**changes: Any) -> dict[str, Any]:
+    address = json.dumps({"session": "ses_here"})
+    return endpoint(carrier=CarrierKind.OPENCODE, address_json=address, repositories=(), name=None, **changes)
+
+
+@pytest.mark.parametrize("own", ["none", "another daemon's", "the environment's is meant"])
+def test_a_session_is_attached_with_the_token_that_is_found(
+    daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Output, own: str
+) -> None:
+    if own != "none":
+        url = daemon.url if own == "the environment's is meant" else "http://127.0.0.1:1"
+        kept_token(tmp_path, url)
+    if own == "another daemon's":
+        monkeypatch.delenv("POSTROOM_TOKEN")
+        (tmp_path / "admin-token").write_text("tk_ann\n")
+    daemon.answer("POST", "/v1/endpoints", {"endpoint": session()}, 201)
+    assert leave("attach", "--session", "ses_here", "--queue", "inbox") == 0
+    assert body(daemon) == {
+        "carrier": "opencode",
+        "address": {"session": "ses_here"},
+        "repositories": [],
+        "queues": ["inbox"],
+        "channels": [],
+        "spill": False,
+        "rings": True,
+    }
+    assert daemon.last.headers["authorization"] == "Bearer tk_ann"
+    assert capsys.readouterr().out == f"{ENDPOINT} attached: session ses_here\n"
+
+
+def kept_token(folder: Path, url: str) -> None:
+    """What `postroom setup opencode` leaves."""
+    (folder / "clients").mkdir()
+    (folder / "clients" / "opencode.token").write_text("tk_opencode\n")
+    (folder / "opencode.json").write_text(json.dumps({"url": url, "name": "opencode-1f0a"}))
+
+
+@pytest.mark.parametrize("taken", [None, "by itself", "by another"])
+def test_a_session_goes_by_the_name_of_opencodes_token_once(
+    daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, taken: str | None
+) -> None:
+    monkeypatch.delenv("POSTROOM_TOKEN")
+    kept_token(tmp_path, daemon.url)
+    there = {"by itself": [session()], "by another": [{**session(), "address": {"session": "ses_there"}}]}
+    daemon.answer("GET", "/v1/endpoints", {"endpoints": there.get(str(taken), [])})
+    assert leave("attach", "--session", "ses_here") == 0
+    assert body(daemon).get("name") == (None if taken == "by another" else "opencode-1f0a")
+    assert daemon.last.headers["authorization"] == "Bearer tk_opencode"
+    daemon.asked.clear()
+    # A name of one's own is not opencode's to give.
+    monkeypatch.setenv("POSTROOM_TOKEN", "tk_ann")
+    assert leave("attach", "--session", "ses_here", "--name", "ann") == 0
+    assert body(daemon)["name"] == "ann"
+    assert daemon.last.headers["authorization"] == "Bearer tk_ann"
+
+
 @pytest.mark.parametrize(
     "words",
     [
+        ("--session", "here"),
+        ("--session", "ses_"),
+        ("--session", "ses_a", "--inbox", "--name", "a"),
+        ("--session", "ses_a", "--pane", "%1"),
+        ("--session", "ses_a", "--agent", "claude"),
+        ("--session", "ses_a", "--spill"),
         ("--inbox",),
         ("--inbox", "--name", "a", "--pane", "%1"),
         ("--inbox", "--name", "a", "--spill"),

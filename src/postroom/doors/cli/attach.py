@@ -1,4 +1,4 @@
-"""`postroom attach` and `postroom detach`: a pane, or an inbox, becomes a place that takes messages, and ends as one."""
+"""`postroom attach` and `postroom detach`: a pane, a session or an inbox becomes a place that takes messages, or ends."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import typer
 
 from postroom.doors.cli.asking import AsJson, Data, asking, given, usage
 from postroom.doors.cli.pane import Pane
+from postroom.doors.cli.session import Session
 from postroom.doors.cli.table import line, note, print_json
 from postroom.errors import Conflict, Invalid, NotFound, PostroomError, Unavailable
 
@@ -69,6 +70,10 @@ def attach(
     pane: PaneOption = None,
     tmux_socket: SocketOption = None,
     inbox: Annotated[bool, typer.Option("--inbox", help="No pane: an inbox that NAME reads; needs --name.")] = False,
+    session: Annotated[
+        str | None,
+        typer.Option("--session", metavar="ID", help="No pane: an opencode session, as $OPENCODE_SESSION_ID has it."),
+    ] = None,
     stay: Annotated[
         bool, typer.Option("--stay", help="Stay, give signs of life, and detach at Ctrl-C, or when the pane closes.")
     ] = False,
@@ -77,18 +82,28 @@ def attach(
 ) -> None:
     """Make this tmux pane a place that takes messages, and return: start your agent in it, or let it go on.
 
-    The daemon looks after the pane: it ends as a place when it closes. What was attached here before ends now.
+    The daemon looks after the pane: it ends as a place when it closes. What was attached here before ends now. A session
+    is attached under opencode's own token where `postroom setup opencode` made one, and goes by its name.
     """
+    if session is not None and (inbox or pane is not None or tmux_socket is not None or agent is not None or spill):
+        other = "--inbox" if inbox else "--pane, --tmux-socket, --agent and --spill"
+        raise usage(f"--session is neither pane nor inbox: without {other}", "--session")
     if inbox and (pane is not None or tmux_socket is not None or agent is not None or spill):
         raise usage("--inbox is no pane: without --pane, --tmux-socket, --agent and --spill", "--inbox")
     if inbox and name is None:
         raise usage("--inbox needs --name: an inbox is its name", "--name")
     if no_repository and repository:
         raise usage("--repo and --no-repo exclude each other", "--no-repo")
-    place = None if inbox else Pane.find(pane, tmux_socket, os.environ)
+    talk = None if session is None else Session.named(session)
+    place = None if inbox or talk is not None else Pane.find(pane, tmux_socket, os.environ)
+    carrier, address = "inbox", {}
+    if talk is not None:
+        carrier, address = "opencode", dict(talk.address)
+    elif place is not None:
+        carrier, address = "tmux", given(socket=place.socket, pane=place.pane, agent=agent)
     asked: dict[str, Any] = {
-        "carrier": "inbox" if place is None else "tmux",
-        "address": {} if place is None else given(socket=place.socket, pane=place.pane, agent=agent),
+        "carrier": carrier,
+        "address": address,
         "spill": spill,
         "rings": not no_rings,
         "queues": list(queue or ()),
@@ -100,7 +115,11 @@ def attach(
         remarks = []
         if not no_repository and (place is not None or repository):
             remarks = _repositories(daemon, asked["repositories"], place)
-        endpoint = daemon.ask("POST", "/v1/endpoints", asked)["endpoint"]
+        attaching = daemon
+        if talk is not None and name is None:
+            attaching, own = talk.owner(daemon, data)
+            asked |= given(name=own)
+        endpoint = attaching.ask("POST", "/v1/endpoints", asked)["endpoint"]
         if as_json:
             print_json({"endpoint": endpoint})
         else:
@@ -109,7 +128,7 @@ def attach(
             for one in remark.split("\n"):
                 note(one)
         if stay:
-            _stay(daemon, asked, endpoint)
+            _stay(attaching, asked, endpoint)
 
 
 def detach(
@@ -156,6 +175,8 @@ def _show(endpoint: Mapping[str, Any]) -> None:
     where = "an inbox"
     if endpoint["carrier"] == "tmux":
         where = f"pane {address.get('pane')} ({address.get('agent') or address.get('program')})"
+    elif endpoint["carrier"] == "opencode":
+        where = f"session {address.get('session')}"
     names = f"as {endpoint['name']}" if endpoint["name"] else ""
     works = f"for {', '.join(endpoint['repositories'])}" if endpoint["repositories"] else ""
     line(endpoint["id"], "attached:", where, names, works)
