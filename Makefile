@@ -20,7 +20,7 @@ export UV_CACHE_DIR := $(CURDIR)/.cache/uv
 export npm_config_cache := $(CURDIR)/.cache/npm
 endif
 
-.PHONY: help setup demo test test-opencode check lint format fuzz vendors bench requirements clean
+.PHONY: help setup demo test test-clients test-opencode check lint format fuzz vendors bench requirements clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -28,19 +28,23 @@ help: ## Say what can be made
 
 setup: $(READY) ## Make .venv from the pinned requirements; done anew only when they change
 
-demo: $(READY) ## Watch a delivery survive two kills on its way to done
+demo: $(READY) ## Watch a delivery survive two kills on its way to done (ARGS=duo, ARGS=ci: the other demos)
 	@$(BIN)/postroom demo $(ARGS)
 
 test: $(READY) $(PAYLOADS) tmux ## Run the tests on both engines
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --inline-snapshot=disable $(ARGS)
-	@echo "The tests against the real opencode were not run: make test-opencode fetches it and runs them."
+	@echo "The tests against the clients' own programs were not run: make test-clients fetches them and runs the tests."
 
-test-opencode: $(READY) ## Fetch the pinned versions of opencode (350 MB each) and run the tests against them
+test-clients: $(READY) ## Fetch opencode, Claude Code and Codex (350 MB each) and run the tests against them
 	@command -v npm >/dev/null 2>&1 || { \
-	  echo "The real opencode comes as an npm package: Node.js and npm are missing." >&2; \
+	  echo "The clients' own programs come as npm packages: Node.js and npm are missing." >&2; \
 	  echo "On Debian and Ubuntu: apt-get install nodejs npm." >&2; exit 1; }
 	@$(BIN)/python -m tests.opencode.real
-	@$(BIN)/python -m tests.opencode.offline $(BIN)/python -m pytest -m opencode tests/opencode --inline-snapshot=disable $(ARGS)
+	@$(BIN)/python -m tests.clients.real
+	@$(BIN)/python -m tests.opencode.offline $(BIN)/python -m pytest -m "opencode or clients" tests/opencode tests/clients \
+	  --inline-snapshot=disable $(ARGS)
+
+test-opencode: test-clients
 
 check: lint test ## Run lint, then the tests
 
