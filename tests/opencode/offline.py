@@ -37,7 +37,10 @@ def main(command: list[str]) -> None:
     if possible and subprocess.run([*_ALONE, "true"], capture_output=True, timeout=30, check=False).returncode == 0:
         os.environ[INSIDE] = "1"
         os.execvp(_ALONE[0], [*_ALONE, sys.executable, "-m", "tests.opencode.offline", *command])
-    print("no network namespace can be made here: nothing but the settings keeps opencode to loopback", file=sys.stderr)
+    print(
+        "no network namespace can be made here: nothing but their settings keeps the clients to loopback",
+        file=sys.stderr,
+    )
     os.execvp(command[0], command)
 
 

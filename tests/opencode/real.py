@@ -69,7 +69,7 @@ class RealOpencode:
 
     async def start(self, plugin: str | None = None) -> RealOpencode:
         """Stopped -> answering."""
-        assert program(self.version).exists(), "opencode is not there: run `make test-opencode`"
+        assert program(self.version).exists(), "opencode is not there: run `make test-clients`"
         for name in ("home", "work", "config", "data", "state", "cache"):
             (self.folder / name).mkdir(exist_ok=True)
         (self.folder / "models.json").write_text("{}", "utf-8")

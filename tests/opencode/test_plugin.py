@@ -133,7 +133,7 @@ async def house(
 
 def install(daemon: Daemon, project: Path) -> None:
     """Put the plugin there as its users do."""
-    words = ("setup", "opencode", "--project", str(project), "--data", str(daemon.folder))
+    words = ("setup", "opencode", "--project", str(project), "--data", str(daemon.folder), "--write")
     done = subprocess.run([command(), *words], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert (project / PLACE).is_file()
