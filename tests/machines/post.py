@@ -16,6 +16,8 @@ from postroom.endpoint import CarrierKind
 from postroom.errors import Conflict, PostroomError
 from postroom.limits import MINUTE, SECOND
 from postroom.message import AckMode, Delivery, DeliveryState, Parcel, Priority, Target, Written
+from postroom.postage import RING_KIND
+from postroom.services.inbox import show_since
 from tests.machines.post_ground import START, PostGround
 from tests.machines.post_oracle import PostOracle
 from tests.offices import ADMIN
@@ -23,8 +25,14 @@ from tests.services.postings import Posting, insertions
 
 T = TypeVar("T")
 POLICY = Policy()
-CARRIERS = {"opencode:ses_a": CarrierKind.OPENCODE, "opencode:ses_b": CarrierKind.OPENCODE, "tmux:x": CarrierKind.TMUX}
+CARRIERS = {
+    "opencode:ses_a": CarrierKind.OPENCODE,
+    "opencode:ses_b": CarrierKind.OPENCODE,
+    "tmux:x": CarrierKind.TMUX,
+    "channel:ep_a": CarrierKind.CHANNEL,
+}
 KEYS = tuple(CARRIERS)
+PUSHED = "channel:ep_a"
 MOST_LIVE = 7
 """Live deliveries of one target: of more than eight that fell due, which one comes first is not said."""
 REACHES = (("any",), ("any", "host:x"), ("host:x",))
@@ -148,6 +156,17 @@ class PostMachine(RuleBasedStateMachine):
         if held is not None:
             self._settle(held, what, "said", turn)
 
+    @rule(new=posting, kind=st.sampled_from([RING_KIND, "chat"]), seen=st.sampled_from([False, False, True]))
+    def push(self, new: Posting, kind: str, seen: bool) -> None:
+        """A write that a channel cannot vouch for, of a message read before it was settled, or not."""
+        if self.oracle.head(PUSHED, ("any",)) is None:
+            self._admit(replace(new, target=PUSHED, reach="any"), ())
+        held = self._leased(PUSHED, ("any",), self._do(self.office.dispatch.lease(PUSHED, ("any",))))
+        if held is not None:
+            if seen:
+                self._read(held.mailbox, 0)
+            self._settle(held, Written.UNKNOWN, "pushed", False, kind)
+
     @rule(key=target)
     def couriers_race(self, key: str) -> None:
         async def race() -> list[Parcel]:
@@ -171,10 +190,10 @@ class PostMachine(RuleBasedStateMachine):
         if holder is not None:
             self._settle(next(one for one in self.parcels if one.lease_id == holder.lease_id), what, "said", turn)
 
-    def _settle(self, held: Delivery, what: Written, why: str | None, turn: bool) -> None:
+    def _settle(self, held: Delivery, what: Written, why: str | None, turn: bool, kind: str = "chat") -> None:
         target = self.oracle.targets[held.target_key]
-        message = self.office.dispatch.settle(_parcel(held, target), what, why, turn=turn)
-        settled, expected = self._do(message), self.oracle.settle(held, what, why, turn)
+        message = self.office.dispatch.settle(_parcel(held, target, kind), what, why, turn=turn)
+        settled, expected = self._do(message), self.oracle.settle(held, what, why, turn, once=kind == RING_KIND)
         assert (settled is None) == (expected is None)
         if settled is not None:
             self._same(settled)
@@ -268,6 +287,15 @@ class PostMachine(RuleBasedStateMachine):
         call = self.office.receipts.cancel(ADMIN, message_id)
         self._steer(lambda: self.oracle.cancel(some, "cancelled by root"), call)
 
+    @rule(mailbox=st.sampled_from(["ep_a", "ep_a", "shared", "ses_a"]), back=st.sampled_from([0, 0, 1]))
+    def read(self, mailbox: str, back: int) -> None:
+        self._read(mailbox, back)
+
+    def _read(self, mailbox: str, back: int) -> None:
+        place = max(self.oracle.places.get(mailbox, 0) - back, 0)
+        self._do(self.office.inbox.mark_read(ADMIN, mailbox, show_since(place)))
+        self.oracle.read(mailbox, place)
+
     # What happens by itself.
 
     @rule(ms=st.sampled_from([999, SECOND, 5 * SECOND, 30 * SECOND, 30 * SECOND, MINUTE, 5 * MINUTE, 121 * MINUTE]))
@@ -282,6 +310,7 @@ class PostMachine(RuleBasedStateMachine):
         assert (swept.lapsed, swept.overdue, swept.expired, swept.turns) == self.oracle.sweep()
 
 
-def _parcel(held: Delivery, target: Target) -> Any:
+def _parcel(held: Delivery, target: Target, kind: str) -> Any:
     """As much of a parcel as a settlement looks at."""
-    return type("Held", (), {"delivery": held, "target": target})()
+    message = type("Said", (), {"kind": kind})()
+    return type("Held", (), {"delivery": held, "target": target, "message": message, "endpoint": None})()

@@ -20,6 +20,7 @@ class PostOracle:
         self.deliveries: dict[str, Delivery] = {}
         self.targets: dict[str, Target] = {}
         self.places: dict[str, int] = {}
+        self.reads: dict[str, int] = {}
 
     # Looking.
 
@@ -100,14 +101,16 @@ class PostOracle:
         self.put(moved)
         return moved
 
-    def settle(self, held: Delivery, outcome: Written, reason: str | None, turn: bool) -> Delivery | None:
+    def settle(
+        self, held: Delivery, outcome: Written, reason: str | None, turn: bool, *, once: bool = False
+    ) -> Delivery | None:
         """What a write came to; nothing when the lease is another's."""
         one, lease_id = self.deliveries[held.id], held.lease_id
         assert lease_id is not None
         if one.lease_id != lease_id:
             return None
         settled = self._place(
-            one, lambda place: life.settle(one, self.now, lease_id, outcome, reason, place, self.policy)
+            one, lambda place: life.settle(one, self.now, lease_id, outcome, reason, place, self.policy, once=once)
         )
         if outcome is Written.WRITTEN:
             target = replace(self.targets[one.target_key], busy_reason=None, busy_since=None)
@@ -115,6 +118,14 @@ class PostOracle:
                 target = replace(target, turn_delivery=one.id, turn_since=self.now)
             self.targets[one.target_key] = target
         return settled
+
+    def read(self, mailbox: str, place: int) -> None:
+        """A mailbox was read up to a place: what was pushed there since the last one has arrived."""
+        before = self.reads.get(mailbox, 0)
+        for one in list(self.deliveries.values()):
+            if one.mailbox == mailbox and before < (one.handoff_seq or 0) <= place:
+                self.put(life.read(one, self.now, self.policy))
+        self.reads[mailbox] = max(before, min(place, self.places.get(mailbox, 0)))
 
     def ack(self, one: Delivery) -> Delivery:
         """Acknowledge."""

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from postroom.delivery import Policy
 from postroom.endpoint import ANY_REACH, CarrierKind, Endpoint, NewEndpoint
+from postroom.ids import RandomIds
 from postroom.message import Admitted, Delivery, NewMessage, Written
 from postroom.model import Principal
+from postroom.services.appointed import Appointments
+from postroom.store.endpoints import EndpointTable
 from tests.offices import ADMIN, Bench
 
 
@@ -33,9 +38,9 @@ class Mail:
         asked = {"client_id": "engine", "idempotency_key": "lease-1", "payload": "wake up", **more}
         return await self.office.post.send(by, NewMessage(target_repo=repository, **asked))
 
-    async def carry(self, target_key: str, outcome: Written = Written.WRITTEN) -> Delivery:
+    async def carry(self, target_key: str, outcome: Written = Written.WRITTEN, reach: str = ANY_REACH) -> Delivery:
         """Lease what is first at a target, and settle it."""
-        parcel = await self.office.dispatch.lease(target_key, [ANY_REACH])
+        parcel = await self.office.dispatch.lease(target_key, [reach])
         assert parcel is not None, f"nothing is ready at {target_key}"
         settled = await self.office.dispatch.settle(parcel, outcome, None)
         assert settled is not None
@@ -51,3 +56,10 @@ def only(admitted: Admitted) -> Delivery:
     assert admitted.posted is not None
     (delivery,) = admitted.posted.deliveries
     return delivery
+
+
+def appointments(bench: Bench, wanted: Sequence[NewEndpoint]) -> Appointments:
+    """The webhooks that a daemon's settings name."""
+    return Appointments(
+        bench.store, EndpointTable(Policy().live), bench.office.wake, RandomIds(), CarrierKind.WEBHOOK, wanted
+    )

@@ -54,7 +54,7 @@ async def test_an_endpoint_is_attached_with_all_it_says(mail: Mail) -> None:
     assert await registry.get(BOB, made.id) == made
 
 
-@pytest.mark.parametrize(("carrier", "attempts"), [("tmux", 5), ("channel", 5), ("opencode", 10), ("webhook", 10)])
+@pytest.mark.parametrize(("carrier", "attempts"), [("tmux", 5), ("channel", 5), ("opencode", 10), ("webhook", 8)])
 async def test_attempts_are_the_carriers_where_nothing_is_said(mail: Mail, carrier: str, attempts: int) -> None:
     # T31
     made = await mail.office.registry.attach(ADMIN, NewEndpoint(CarrierKind(carrier), {}, f"{carrier}:x"))

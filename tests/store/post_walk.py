@@ -7,8 +7,9 @@ import pytest
 from postroom.endpoint import ANY_REACH, CarrierKind, EndpointFilter, NewEndpoint
 from postroom.errors import Invalid
 from postroom.message import AckMode, MessageFilter, NewMessage, Written
-from postroom.model import Principal
+from postroom.model import Principal, TodoChange
 from tests.offices import ADMIN, ANN, BOB, Bench
+from tests.services.mailing import appointments
 
 SESSION = "opencode:ses_1"
 REACHES = (ANY_REACH,)
@@ -28,7 +29,8 @@ async def _admit(bench: Bench) -> None:
     post, registry = bench.office.post, bench.office.registry
     await post.send(ADMIN, NewMessage("one", to="ses_1", msg_id="one", client_id="c", idempotency_key="k"))
     assert (await post.send(ADMIN, NewMessage("one", to="ses_1", msg_id="one"))).deduplicated
-    await post.send(ADMIN, NewMessage("two", to="ann", reply_to="one"))
+    await post.send(ADMIN, NewMessage("two", to="ann", reply_to="one", sender="ses_1"))
+    assert (await bench.office.replies.first(ADMIN, "one")).answer is not None
     with pytest.raises(Invalid):
         await post.send(ADMIN, NewMessage("two", to="ann", reply_to="never"))
     panes = [NewEndpoint(CarrierKind.TMUX, {}, f"tmux:{n}", name="pane", repositories=("repo",)) for n in (1, 2)]
@@ -68,6 +70,7 @@ async def _carry(bench: Bench) -> None:
     assert SESSION in await dispatch.ready_targets(REACHES, 10)
     assert await dispatch.head(SESSION, REACHES) is not None
     await dispatch.next_due(SESSION)
+    assert await dispatch.seated(SESSION)
     parcel = await dispatch.lease(SESSION, REACHES)
     assert parcel is not None
     await dispatch.settle(parcel, Written.WRITTEN, None, turn=True)
@@ -113,6 +116,11 @@ async def _ring(bench: Bench) -> None:
     todo = await bench.create("rung", by=BOB, assignee="eve")
     await bench.create("rung")
     assert await bell.once() == 2
+    await bench.office.todos.update(ADMIN, todo.id, TodoChange(assignee="gus", assignee_given=True))
+    assert await bench.office.assigning.once() >= 1
+    await bench.office.todos.update(ADMIN, todo.id, TodoChange(assignee="eve", assignee_given=True))
+    await bench.office.todos.cancel(ADMIN, todo.id)
+    await bench.office.todos.retry(ADMIN, todo.id)
     await registry.detach(ADMIN, fay.id)
     assert (await bench.office.traffic.now()).carriers
     assert "rung" in [step.what for step in (await bench.office.trace.trace(ADMIN, todo.id)).steps]
@@ -126,3 +134,9 @@ async def _ring(bench: Bench) -> None:
     await bell.once()
     assert await bench.office.handover.once() == 1
     assert eve.id != fay.id
+    await registry.subscribe(ADMIN, "dead-letters", "ops")
+    await bench.fail(ANN, await bench.claimed(ANN, "rung"), retry=False)
+    assert await bench.office.handover.once() == 1
+    webhook = NewEndpoint(CarrierKind.WEBHOOK, {"url": "https://example.com"}, "webhook:hook", name="hook")
+    for wanted in ([webhook], []):
+        await appointments(bench, wanted).settle()

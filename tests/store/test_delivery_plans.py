@@ -29,6 +29,7 @@ SETTLE = {
     "outcome": "written",
     "reason": None,
     "turn": True,
+    "once": True,
     "ack": 30_000,
     "unknown": 60_000,
 }
@@ -46,6 +47,7 @@ HOT: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         {**TARGET, "turn_most": 1},
         ("deliveries_ready", "deliveries_delayed", "deliveries_leased", "target"),
     ),
+    "target_seated": ({"target_key": KEY, "silent": 45_000}, ("endpoints_target",)),
     "target_defer": ({"target_key": KEY, "reason": "busy"}, ("target",)),
     "target_pause": ({"target_key": KEY, "wait": 1000}, ("target",)),
     "target_turns": ({"reaches": ["any"], "limit": 100}, ("targets_turn", "id", "message")),
@@ -60,6 +62,7 @@ HOT: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "delivery_ack": ({"id": "dl_7"}, ("id",)),
     "delivery_retry": ({"id": "dl_7"}, ("id",)),
     "delivery_cancel": ({"message_id": "msg_7", "why": "x"}, ("deliveries_fan_out", "id")),
+    "delivery_read": ({"mailbox": "t7", "place": 7, "ack": 30_000}, ("deliveries_inbox", "id")),
     "delivery_seen": ({"id": "dl_7"}, ("id",)),
     "delivery_receipts": ({"id": "msg_7"}, ("message", "deliveries_fan_out")),
     "deliveries_of": ({"message_ids": ["msg_7", "msg_8"]}, ("deliveries_fan_out",)),

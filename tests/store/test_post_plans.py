@@ -62,6 +62,7 @@ HOT: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "messages_whole": ({"ids": ["m1", "m2"]}, ("message",)),
     "deliveries_of": ({"message_ids": ["m1", "m2"]}, ("deliveries_fan_out",)),
     "message_rebind": (REBIND, ("delivery", "endpoint")),
+    "reply_first": ({"id": "m7", "after": 7, "sender": "s7"}, ("messages_reply",)),
     "message_list": ({"sender": "s7", "limit": 50}, ("messages_sender",)),
     "inbox_page": (INBOX, ("deliveries_inbox", "message")),
     "inbox_after_id": (INBOX, ("deliveries_inbox", "message")),
@@ -89,8 +90,9 @@ NUMBERS = {
     Dialect.POSTGRES: "generate_series(1, {many}) numbers(n)",
 }
 FILL = (
-    "insert into messages (id, digest, sender, addressed, kind, priority, payload, ack_mode, created_by, created_at) "
-    "select 'm' || n, 'd', 's' || (n % 90), 'x', 'chat', 'normal', 'text', 'injected', 'root', n from {numbers}",
+    "insert into messages (id, digest, sender, addressed, kind, priority, reply_to, payload, ack_mode, created_by, "
+    "created_at) select 'm' || n, 'd', 's' || (n % 90), 'x', 'chat', 'normal', 'm' || (n % 900), 'text', 'injected', "
+    "'root', n from {numbers}",
     "insert into deliveries (id, message_id, target_key, carrier, endpoint_id, mailbox, reach, state, rank, ack_mode, "
     "max_attempts, handoff_seq, created_at, updated_at) select 'dl_' || n, 'm' || n, 't' || (n % 90), 'tmux', "
     "'ep_' || (n % 500), 'box' || (n % 3), 'any', 'injected', 1, 'injected', 5, n, n, n from {numbers}",

@@ -141,6 +141,8 @@ async def test_every_statement_is_run_by_a_verb(store: Store) -> None:
     assert {status.settings.name for status in await queues.status(ADMIN)} >= {"inbox", "capped"}
     await walk_the_post(bench, moving)
     assert await bench.office.sweep.warnings() == []
+    assert abs(await bench.office.sweep.clock_skew_ms() - store.skew) < 60_000
+    assert (await bench.office.sweep.engine_version())[0].isdigit()
     moving.move(200 * DAY)
     assert await bench.office.sweep.retention() > 0
     await bench.office.waiting.close()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from postroom.endpoint import CarrierKind, Endpoint
 from postroom.message import Parcel, Written
@@ -43,11 +43,15 @@ FREE = Look(Standing.FREE)
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """What a write came to. turn: the target now works on an answer, and the next one waits for its end."""
+    """What a write came to. turn: the target now works on an answer, and the next one waits for its end.
+
+    pushed: of an unknown one, that it was made as far as anybody can tell, and nothing is wrong with the target.
+    """
 
     outcome: Written
     reason: str | None = None
     turn: bool = False
+    pushed: bool = False
 
 
 class Turn(StrEnum):
@@ -123,4 +127,13 @@ class Carrier(Protocol):
 
     async def close(self) -> None:
         """Let go of everything it holds."""
+        ...
+
+
+@runtime_checkable
+class Arrives(Protocol):
+    """A carrier whose targets come to it by themselves, and leave it."""
+
+    def on_arrival(self, call: Callable[[str], None]) -> None:
+        """Call this with the key of a target that has come within reach; something may have waited for it."""
         ...

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from postroom.carriers.carrier import Carrier
+from postroom.carriers.carrier import Arrives, Carrier
 from postroom.carriers.lane import NO_CARRIER, Carried, Lane
 from postroom.carriers.slots import Slots
 from postroom.endpoint import ANY_REACH, CarrierKind
@@ -61,6 +61,8 @@ class Courier:
         wake.listen_post(self._hear)
         for carrier in self._carriers.values():
             carrier.on_change(self._change)
+            if isinstance(carrier, Arrives):
+                carrier.on_arrival(self._hear)
 
     @property
     def reaches(self) -> tuple[str, ...]:

@@ -18,8 +18,9 @@ from postroom.services.registry import Registry
 CALL_SECONDS = 15.0
 LOOK_SECONDS = 5.0
 AT_ONCE = 16
-CALLED = frozenset({CarrierKind.TMUX})
-"""Whose places end without a word; a session says so when it is written to, a channel's process beats for itself."""
+CALLED = frozenset({CarrierKind.TMUX, CarrierKind.WEBHOOK})
+"""Panes end without a word, and webhooks give no sign by themselves: those that are called are rung, the disabled not.
+A session says so when it is written to; a channel's process beats for itself."""
 
 _OPERATOR = Principal("postroom", Role.ADMIN)
 

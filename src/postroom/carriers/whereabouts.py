@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from postroom.carriers.carrier import Carrier
+from postroom.carriers.webhook_place import BY_SETTINGS
 from postroom.endpoint import ANY_REACH, CarrierKind, Endpoint
 from postroom.errors import Invalid
 from postroom.postage import check_party
@@ -33,6 +34,9 @@ class Whereabouts:
 
     def __call__(self, kind: CarrierKind, address: Mapping[str, Any], name: str | None = None) -> Placed:
         """The address as it is stored, its target key and its reach; `name` is the endpoint's. Raises Invalid by field."""
+        if kind is CarrierKind.WEBHOOK:
+            # Whoever may attach an endpoint could have this daemon call any address there is.
+            raise Invalid(BY_SETTINGS, field="carrier")
         carrier = self._carriers.get(kind)
         if carrier is not None:
             return carrier.check_address(address)
@@ -41,8 +45,9 @@ class Whereabouts:
                 return _inbox(address, name)
             case CarrierKind.OPENCODE:
                 return _session(address)
-            case CarrierKind.TMUX | CarrierKind.CHANNEL | CarrierKind.WEBHOOK:
+            case CarrierKind.TMUX | CarrierKind.CHANNEL:
                 known = dict.fromkeys([CarrierKind.INBOX, CarrierKind.OPENCODE, *self._carriers])
+                known.pop(CarrierKind.WEBHOOK, None)
                 raise Invalid(
                     f"carrier {kind} is not at work here; expected one of {', '.join(known)}", field="carrier"
                 )

@@ -88,6 +88,13 @@ class AddressBook:
             addresses.append(self.at(endpoint, new))
         return addresses
 
+    async def nearest(self, tx: Tx, name: str, new: NewMessage) -> Address:
+        """Where a notice for this name goes: the live endpoint that was heard of last, its session, or its inbox."""
+        named = await self._table.named(tx, name)
+        if named:
+            return self.at(max(named, key=lambda endpoint: (endpoint.seen_at, endpoint.seq)), new)
+        return self._plain(CarrierKind.OPENCODE if name.startswith(SESSION) else CarrierKind.INBOX, name, new)
+
     def at(self, endpoint: Endpoint, new: NewMessage) -> Address:
         """The address of an endpoint, with the endpoint's policy where the message has none of its own."""
         return Address(

@@ -11,6 +11,7 @@ from postroom.errors import Conflict, PostroomError
 from postroom.ids import Ids, Prefix, check_id
 from postroom.limits import check_claim
 from postroom.model import ClaimRequest, OutcomeItem, Principal, Todo, TodoState, Verb
+from postroom.services import tellings
 from postroom.services.endings import EndingService, EndResult
 from postroom.services.refusals import told
 from postroom.services.todos import TodoService
@@ -156,6 +157,8 @@ class ClaimService:
 
         queue, taken = await self._engine.transact(operation, one=True)
         todos = taken.todos
+        if queue is not None:
+            self._wake.told(tellings.todos_ended, principal, [(item, queue, TodoState.DONE)])
         self._claimed(ask, todos)
         if queue is not None:
             results = [EndResult(item.id, queue, TodoState.DONE)]
@@ -212,6 +215,7 @@ class ClaimService:
         if todos:
             at = max(todo.claimed_at or 0 for todo in todos)
             self._wake.claimed((todo.queue for todo in todos), ask.owner, at)
+            self._wake.told(tellings.todos_claimed, ask.lease_id, todos)
 
     async def _take_unkeyed(self, ask: ClaimAsk) -> tuple[tuple[Todo, ...], bool]:
         todos: tuple[Todo, ...] = ()
@@ -237,7 +241,9 @@ class ClaimService:
 
     async def _bury(self, queues: Sequence[str]) -> None:
         """A stopped sweep must not leave a spent claim standing: it is dead, not claimable (RULINGS 1)."""
-        self._wake.work(await self._table.bury_spent(self._once, queues))
+        buried = await self._table.bury_spent(self._once, queues)
+        self._wake.told(tellings.todos_lapsed, buried)
+        self._wake.work({queue for _, queue, _ in buried})
 
     async def give_back(self, principal: Principal, todos: Sequence[Todo]) -> None:
         """The waiter went away while it was served: its claim is released, so that the next one gets it at once."""
@@ -248,4 +254,5 @@ class ClaimService:
             return await self._todo_table.end_many(tx, principal.name, endings)
 
         await self._engine.transact(operation, one=True)
+        self._wake.told(tellings.todos_released, [(todo.id, todo.queue) for todo in todos], principal.name, note)
         self._wake.work({todo.queue for todo in todos})

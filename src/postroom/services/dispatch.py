@@ -12,14 +12,18 @@ from dataclasses import dataclass
 from postroom.ids import Ids, Prefix
 from postroom.limits import MAX_NOTE_BYTES
 from postroom.message import Delivery, Parcel, Written
+from postroom.postage import RING_KIND
+from postroom.services import tellings
 from postroom.services.wake import Wake
-from postroom.store.deliveries import DeliveryTable, Leased, Touched, parcel_of
+from postroom.store.deliveries import DeliveryTable, Leased, Touch, Touched, parcel_of
 from postroom.store.engine import Duplicate, Engine, Once, Reader, Tx
 from postroom.store.statements import Dialect
 from postroom.store.sweeps import SweepKind, SweepTable
 from postroom.store.targets import TargetTable
 from postroom.text import cut
 
+_BY_ITSELF = {SweepKind.POST_LAPSED: "lapsed", SweepKind.POST_OVERDUE: "overdue"}
+"""What becomes of a delivery that a sweep does not end."""
 MOST_BATCHES = 20
 """How many batches of a kind one sweep takes at the most; the rest waits for the next."""
 
@@ -75,6 +79,10 @@ class DispatchService:
         """
         return await self._targets.next_due(self._reader, target_key, reaches)
 
+    async def seated(self, target_key: str) -> bool:
+        """Whether a live endpoint stands at this target."""
+        return await self._targets.seated(self._reader, target_key)
+
     # Leases.
 
     async def lease(self, target_key: str, reaches: Sequence[str]) -> Parcel | None:
@@ -101,7 +109,8 @@ class DispatchService:
                     leased = await self._engine.transact(after_lapse)
         except Duplicate:
             return None
-        self._wake.changed(message_id for _, message_id in touched)
+        self._wake.changed(one.message_id for one in touched)
+        self._wake.told(tellings.swept, "lapsed", touched)
         return leased.parcel
 
     async def settle(
@@ -109,20 +118,23 @@ class DispatchService:
     ) -> Delivery | None:
         """Leased -> what its write came to; an acknowledged one only loses its lease (RULINGS 26, 30).
 
-        turn: a write that was made began the target's turn, which is noted in the same transaction. None when the lease
-        is no longer this parcel's: somebody has settled it as lapsed, and what was written will be looked for.
+        turn: a write that was made began the target's turn, which is noted in the same transaction. A ring is pushed to a
+        channel once; the doorbell repeats it. None when the lease is no longer this parcel's: somebody has settled it as
+        lapsed, and what was written will be looked for.
         """
         held = parcel.delivery
         words = _words(reason)
+        once = parcel.message.kind == RING_KIND
 
         async def operation(tx: Tx) -> Delivery | None:
-            return await self._deliveries.settle(tx, held, outcome, words, turn=turn)
+            return await self._deliveries.settle(tx, held, outcome, words, turn=turn, once=once)
 
         settled = await self._engine.transact(operation, one=True)
         if settled is not None:
             shown = settled.handoff_seq is not None and held.handoff_seq is None
             self._wake.changed([settled.message_id], [settled.mailbox] if shown else ())
             self._wake.post([settled.target_key])
+            self._wake.told(tellings.settled, parcel, settled, outcome, words)
         return settled
 
     async def lapse_all(self) -> int:
@@ -132,13 +144,18 @@ class DispatchService:
         """
         if self._engine.dialect is not Dialect.SQLITE:
             return 0
-        return self._tell(await self._deliveries.lapse_all(self._once))
+        return self._tell("lapsed", await self._deliveries.lapse_all(self._once))
 
     # Targets.
 
-    async def defer(self, target_key: str, reason: str | None) -> None:
-        """Why nothing of this target is tried now -> this reason, since now; unchanged when it is the same; None ends it."""
-        await self._targets.defer(self._once, target_key, _words(reason))
+    async def defer(self, target_key: str, reason: str | None, parcel: Parcel | None = None) -> None:
+        """Why nothing of this target is tried now -> this reason, since now; unchanged when it is the same; None ends it.
+
+        parcel: the target's first delivery, where it was looked at.
+        """
+        words = _words(reason)
+        if await self._targets.defer(self._once, target_key, words) and words is not None:
+            self._wake.told(tellings.deferred, target_key, words, parcel)
 
     async def pause(self, target_key: str, ms: int) -> None:
         """Nothing of this target is carried for so many ms from now; 0 ends a pause (RULINGS 27)."""
@@ -173,7 +190,7 @@ class DispatchService:
         """Lapsed leases, passed deadlines, expired deliveries -> where they belong, `limit` at a time; too long turns end."""
 
         async def turns_over(tx: Tx, most: int) -> Touched:
-            return [(key, "") for key in await self._targets.turns_over(tx, most)]
+            return [Touch(key) for key in await self._targets.turns_over(tx, most)]
 
         due = await self._deliveries.due(self._reader)
         swept = self._batches
@@ -195,14 +212,15 @@ class DispatchService:
         total = 0
         for _ in range(MOST_BATCHES):
             touched = await self._engine.transact(operation)
-            total += self._tell(touched)
+            total += self._tell(_BY_ITSELF.get(kind, ""), touched)
             if len(touched) < limit:
                 break
         return total
 
-    def _tell(self, touched: Touched) -> int:
-        self._wake.changed(message_id for _, message_id in touched if message_id)
-        self._wake.post(target_key for target_key, _ in touched)
+    def _tell(self, what: str, touched: Touched) -> int:
+        self._wake.changed(one.message_id for one in touched if one.message_id)
+        self._wake.post(one.target_key for one in touched)
+        self._wake.told(tellings.swept, what, touched)
         return len(touched)
 
 

@@ -17,6 +17,8 @@ from postroom.errors import Unavailable
 from postroom.ids import Ids
 from postroom.limits import MINUTE
 from postroom.message import AckMode, DeliveryState, NewMessage, Posted, Priority
+from postroom.postage import RING_KIND
+from postroom.services import tellings
 from postroom.services.addresses import AddressBook
 from postroom.services.notice import GRANTS_NOTHING, drafted
 from postroom.services.ring_plan import STEPS, Call, News, Plan, make_plan
@@ -26,7 +28,7 @@ from postroom.store.deliveries import DeliveryTable
 from postroom.store.engine import Duplicate, Engine, Reader, Tx
 from postroom.store.rings import COUNTED, RingTable
 
-KIND: Final = "queue.ring"
+KIND: Final = RING_KIND
 """The kind of a message that is a ring; a failed one is no failure that an operator is shown."""
 LIFE: Final = 5 * MINUTE
 """How long (ms) a ring is worth writing."""
@@ -250,6 +252,8 @@ class Doorbell:
         self._wake.post(one.target_key for one in deliveries if one.state is DeliveryState.PENDING)
         there = [one.mailbox for one in deliveries if one.carrier is CarrierKind.INBOX]
         self._wake.changed([*recalled, *(one.message_id for one in deliveries)], there)
+        self._wake.told(tellings.recalled, recalled, CLAIMED)
+        self._wake.told(tellings.admitted, posted)
 
     def status(self) -> Mapping[str, Any]:
         """What an operator wants to know: how many queues are listened to, how many rings it rang, and what is wrong."""

@@ -12,6 +12,7 @@ from postroom.errors import PostroomError
 from postroom.ids import Prefix, check_id
 from postroom.limits import MAX_JITTER, MAX_JSON_BYTES, MAX_NOTE_BYTES
 from postroom.model import Ended, Outcome, OutcomeItem, Principal, Todo, TodoState, Verb
+from postroom.services import tellings
 from postroom.services.refusals import told
 from postroom.services.wake import Wake
 from postroom.store.engine import Engine, Once, Reader, Tx
@@ -61,6 +62,7 @@ class EndingService:
         todo = await self._table.complete(self._once, id_, principal.name, lease_id, stored)
         if todo is None:
             return await self._replay_or_refuse(principal, id_, lease_id, Verb.COMPLETE)
+        self._wake.told(tellings.todo_ended, todo, principal, None)
         self._wake.work([todo.queue])
         return Ended(todo)
 
@@ -75,6 +77,7 @@ class EndingService:
         todo = await self._engine.transact(operation, one=True)
         if todo is None:
             return await self._replay_or_refuse(principal, item.id, ending.lease_id, item.verb)
+        self._wake.told(tellings.todo_ended, todo, principal, ending.note)
         self._wake.work([todo.queue])
         return Ended(todo)
 
@@ -121,6 +124,8 @@ class EndingService:
             return ended
 
         ended = await self._engine.transact(operation, one=also is None)
+        if self._wake.heard:
+            self._wake.told(tellings.todos_ended, principal, [(items[places[id_]], *ended[id_]) for id_ in ended])
         missed: list[int] = []
         for id_, n in places.items():
             if id_ in ended:

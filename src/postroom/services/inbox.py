@@ -11,10 +11,13 @@ from postroom.ids import Prefix
 from postroom.limits import MAX_WAIT
 from postroom.message import InboxPage
 from postroom.model import Principal
+from postroom.services import tellings
 from postroom.services.pages import page_limit
+from postroom.services.wake import Wake
 from postroom.services.watch import Watch
+from postroom.store.deliveries import DeliveryTable, Touched
 from postroom.store.endpoints import EndpointTable
-from postroom.store.engine import Engine, Once, Reader
+from postroom.store.engine import Engine, Reader, Tx
 from postroom.store.mailboxes import Mailbox, MailboxTable
 from postroom.text import clean
 
@@ -32,11 +35,21 @@ def show_since(place: int) -> str:
 class InboxService:
     """The verbs over mailboxes for a principal."""
 
-    def __init__(self, engine: Engine, table: MailboxTable, endpoints: EndpointTable, watch: Watch) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        table: MailboxTable,
+        deliveries: DeliveryTable,
+        endpoints: EndpointTable,
+        watch: Watch,
+        wake: Wake,
+    ) -> None:
+        self._engine = engine
         self._table = table
+        self._deliveries = deliveries
+        self._wake = wake
         self._endpoints = endpoints
         self._watch = watch
-        self._once = Once(engine)
         self._reader = Reader(engine)
 
     async def page(
@@ -45,7 +58,7 @@ class InboxService:
         """Letters after `since`, oldest first; waits up to wait_ms for the first. `unread` counts 1000 at the most.
 
         since: a page's next_since, or a message's id; what is neither compares with the ids, as the swarm's own inbox
-        did, and is no error. Raises Forbidden for a mailbox of others.
+        did, and is no error; `latest` gives the newest unread ones. Raises Forbidden for a mailbox of others.
         """
         limits.check_seconds(wait_ms, 0, MAX_WAIT, "wait_s")
         name = await self._mine(principal, mailbox)
@@ -63,7 +76,8 @@ class InboxService:
     async def mark_read(self, principal: Principal, mailbox: str | None, since: str) -> InboxPage:
         """Unread -> read up to where `since` points, never back; gives the page after it.
 
-        Raises Invalid when it points nowhere, and Forbidden for a mailbox of others.
+        What was pushed to a channel there has thereby arrived. Raises Invalid when it points nowhere, and Forbidden for
+        a mailbox of others.
         """
         name = await self._mine(principal, mailbox)
         place, since_id = await self._after(name, since)
@@ -71,7 +85,15 @@ class InboxService:
             raise Invalid(
                 f"since {since[:64]!r} is neither a next_since nor a message in the inbox of {name}", field="since"
             )
-        await self._table.mark_read(self._once, name, place)
+
+        async def operation(tx: Tx) -> Touched:
+            arrived = await self._deliveries.read(tx, name, place)
+            await self._table.mark_read(tx, name, place)
+            return arrived
+
+        arrived = await self._engine.transact(operation)
+        self._wake.changed(one.message_id for one in arrived)
+        self._wake.told(tellings.arrived, arrived)
         return await self._page(name, since, page_limit(None))
 
     async def _mine(self, principal: Principal, mailbox: str | None) -> str:
@@ -88,8 +110,11 @@ class InboxService:
         raise Forbidden(f"{principal.name} may not read the inbox of {mailbox}", field="for")
 
     async def _page(self, name: str, since: str | None, limit: int) -> InboxPage:
-        after, since_id = await self._after(name, since)
         standing: Mailbox = await self._table.get(self._reader, name)
+        if since == postage.LATEST:
+            after, since_id = max(standing.read, standing.last - limit), None
+        else:
+            after, since_id = await self._after(name, since)
         letters = await self._table.letters(self._reader, name, after, since_id, standing.read, limit)
         if letters:
             last = letters[-1].delivery.handoff_seq or 0

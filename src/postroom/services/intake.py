@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from postroom.event import EventTodo, Incoming, Received
 from postroom.ids import Ids, Prefix
+from postroom.services import tellings
 from postroom.services.rulesets import Sorting
 from postroom.services.sorting import Sorted, Sorter
 from postroom.services.together import Together
@@ -43,6 +44,7 @@ class IntakeService:
             received = await self._engine.transact(operation)
         if not received.duplicate:
             self._wake.work({link.queue for link in received.todos if link.created})
+        self._wake.told(tellings.event_received, received, done.wanted)
         return received
 
     async def _at_once(self, event_id: str, done: Sorted) -> Received | None:

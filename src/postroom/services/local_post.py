@@ -7,7 +7,7 @@ from typing import Any
 
 from postroom.endpoint import Endpoint, EndpointFilter
 from postroom.errors import Invalid
-from postroom.message import Admitted, InboxPage, MessageFilter, MessagePage, NewMessage, Posted
+from postroom.message import Admitted, InboxPage, MessageFilter, MessagePage, NewMessage, Posted, Reply
 from postroom.model import Principal
 from postroom.post import Channel, Occupant
 from postroom.postage import check_ack_mode, check_priority
@@ -16,6 +16,7 @@ from postroom.services.inbox import InboxService
 from postroom.services.post import PostService
 from postroom.services.receipts import ReceiptService
 from postroom.services.registry import Registry
+from postroom.services.replies import ReplyService
 from postroom.wire import seconds_ms
 
 """An endpoint's address as it is stored, its target key and its reach, by carrier, address and name. Raises Invalid."""
@@ -28,6 +29,7 @@ class LocalPost:
         self,
         principal: Principal,
         post: PostService,
+        replies: ReplyService,
         receipts: ReceiptService,
         inbox: InboxService,
         registry: Registry,
@@ -35,6 +37,7 @@ class LocalPost:
     ) -> None:
         self.principal = principal
         self._post = post
+        self._replies = replies
         self._receipts = receipts
         self._inbox = inbox
         self._registry = registry
@@ -85,6 +88,10 @@ class LocalPost:
         if wait:
             raise Invalid("wait_s without until: say what is waited for", field="until")
         return await self._post.get(self.principal, id)
+
+    async def reply(self, id: str, *, wait_s: float = 0.0) -> Reply:
+        """The first message that answers this one, at once or when it comes."""
+        return await self._replies.first(self.principal, id, seconds_ms(wait_s, "wait_s") or 0)
 
     async def messages(self, asked: MessageFilter) -> MessagePage:
         """A page of messages, newest first."""

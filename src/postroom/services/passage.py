@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from postroom.delivery import NO_ACK, spent
+from postroom.endpoint import CarrierKind
 from postroom.message import Delivery, DeliveryState, Message
 from postroom.model import TraceStep
 
@@ -60,12 +61,15 @@ def _waiting(delivery: Delivery) -> list[TraceStep]:
         step(delivery.updated_at, "being written", f"attempt {tried}")
     elif delivery.last_failure_reason is not None and delivery.attempt_count:
         what = "unacknowledged" if delivery.last_failure_reason == NO_ACK else "attempt failed"
+        if delivery.carrier is CarrierKind.CHANNEL and delivery.handoff_seq is not None and delivery.doubtful:
+            what = "pushed"
         step(delivery.updated_at, what, f"attempt {tried}: {delivery.last_failure_reason}")
     if delivery.deferred_reason is not None and delivery.deferred_since is not None:
         # The target may have been held up before this delivery came to it.
         since = max(delivery.deferred_since, delivery.created_at)
         step(since, "deferred", f"to {delivery.mailbox} by {delivery.carrier}: {delivery.deferred_reason}")
-    if delivery.next_attempt_at is not None:
+    # A ring that was pushed waits for its claim until its life ends, and is not pushed again.
+    if delivery.next_attempt_at is not None and delivery.next_attempt_at != delivery.expires_at:
         step(delivery.next_attempt_at, "tried again from", f"to {delivery.mailbox} by {delivery.carrier}")
     return steps
 

@@ -23,8 +23,11 @@ from postroom.message import (
     Posted,
 )
 from postroom.model import Principal
+from postroom.services import tellings
 from postroom.services.addresses import AddressBook
+from postroom.services.allowed import Allowed
 from postroom.services.pages import page_limit, read_cursor, show_cursor
+from postroom.services.rates import Fare, Rates
 from postroom.services.refusals import named_message
 from postroom.services.requests import Answer, Requests
 from postroom.services.wake import Wake
@@ -64,6 +67,8 @@ class PostService:
         watch: Watch,
         ids: Ids,
         clock: Callable[[], int],
+        allowed: Allowed,
+        rates: Rates,
     ) -> None:
         self._engine = engine
         self._admissions = admissions
@@ -76,6 +81,8 @@ class PostService:
         self._watch = watch
         self._ids = ids
         self._clock = clock
+        self._allowed = allowed
+        self._rates = rates
         self._reader = Reader(engine)
 
     # send
@@ -83,17 +90,29 @@ class PostService:
     async def send(self, principal: Principal, new: NewMessage, request_id: str | None = None) -> Admitted:
         """Nothing -> admitted, with a delivery for each recipient; the same content under a known key is the first message.
 
-        Raises Invalid and TooLarge by field, Forbidden for a sender that the token may not speak as, Conflict for a
-        known key with other content, NotFound, Ambiguous and Unavailable for whom it is for; nothing is admitted then.
+        Raises Invalid and TooLarge by field, Forbidden for a sender that the token may not speak as or whom the allow-list
+        does not let write there, RateLimited, Conflict for a known key with other content, NotFound, Ambiguous and
+        Unavailable for whom it is for; nothing is admitted then. A repeat is neither counted nor held up by the rate.
         """
         draft = self._draft(principal, new)
-        surprised = False
+        with self._rates.one(principal, draft.sender) as fare:
+            if fare.refusal is not None and not draft.keys and request_id is None:
+                raise fare.refusal  # Nothing can show that it was admitted before.
+            admitted = await self._send(principal, new, draft, request_id, fare)
+            fare.due = not admitted.deduplicated
+        self._tell(principal, admitted)
+        return admitted
+
+    async def _send(
+        self, principal: Principal, new: NewMessage, draft: Draft, request_id: str | None, fare: Fare
+    ) -> Admitted:
+        surprised = fare.refusal is not None
 
         async def operation(tx: Tx) -> Admitted:
-            return await self._admit(tx, new, draft, look_first=surprised)
+            return await self._admit(tx, principal, new, draft, fare.refusal, look_first=surprised)
 
         async def keyed(tx: Tx) -> tuple[Admitted, Answer]:
-            admitted = await self._admit(tx, new, draft, look_first=surprised)
+            admitted = await self._admit(tx, principal, new, draft, fare.refusal, look_first=surprised)
             return admitted, (admitted.id,)
 
         async def replay(tx: Tx, answer: Answer) -> Admitted:
@@ -105,15 +124,10 @@ class PostService:
             try:
                 if request_id is None:
                     # Without a look that must hold, PostgreSQL needs no transaction around its one writing statement.
-                    admitted = await self._engine.transact(operation, one=True)
-                else:
-                    body = _body(new, draft)
-                    admitted = await self._requests.once(principal, request_id, "send", body, keyed, replay)
+                    return await self._engine.transact(operation, one=True)
+                return await self._requests.once(principal, request_id, "send", _body(new, draft), keyed, replay)
             except (Duplicate, _Again):
                 surprised = True
-                continue
-            self._tell(admitted)
-            return admitted
         raise Unavailable("where the message goes keeps changing; send it again")
 
     def _draft(self, principal: Principal, new: NewMessage) -> Draft:
@@ -154,15 +168,26 @@ class PostService:
             ttl=new.ttl_ms,
         )
 
-    async def _admit(self, tx: Tx, new: NewMessage, draft: Draft, *, look_first: bool) -> Admitted:
+    async def _admit(
+        self,
+        tx: Tx,
+        principal: Principal,
+        new: NewMessage,
+        draft: Draft,
+        barred: PostroomError | None,
+        *,
+        look_first: bool,
+    ) -> Admitted:
+        """Admit it, or give the first one; `barred` is why nothing new may be admitted."""
         refusal: PostroomError | None = None
         addresses: list[Address] = []
         try:
             addresses = await self._book.look_up(tx, new, draft.sender)
-        except (NotFound, Ambiguous, Unavailable) as error:
+            self._allowed.check(principal, draft.sender, new, addresses)
+        except (NotFound, Ambiguous, Unavailable, Forbidden) as error:
             refusal = error  # A message that is known already is told from one that nobody can get.
         known = await self._admissions.known(tx, draft) if look_first else []
-        if refusal is None and not known:
+        if refusal is None and barred is None and not known:
             if new.channel is None and addresses[0].ack_mode is not draft.ack_mode:
                 draft = replace(draft, ack_mode=addresses[0].ack_mode)
             posted = await self._admissions.admit(tx, draft, addresses)
@@ -171,8 +196,8 @@ class PostService:
         known = known or (await self._admissions.known(tx, draft) if draft.keys else [])
         if known:
             return await self._repeat(tx, new, draft, known, addresses, refusal)
-        if refusal is not None:
-            raise refusal
+        if (held := barred or refusal) is not None:
+            raise held
         if draft.reply_to is not None and not await self._admissions.reply_known(tx, draft.reply_to):
             raise Invalid(f"reply_to {draft.reply_to} is no message that was ever here", field="reply_to")
         raise _Again
@@ -220,13 +245,20 @@ class PostService:
         moved = await self._table.many(tx, [id_])
         return Admitted(id_, moved[0] if moved else None, deduplicated=True, rebound=True)
 
-    def _tell(self, admitted: Admitted) -> None:
+    def _tell(self, principal: Principal, admitted: Admitted) -> None:
         """Wake the couriers of what is new at a target, and those who wait for what came to an inbox."""
         if admitted.posted is None or (admitted.deduplicated and not admitted.rebound):
             return
         deliveries = admitted.posted.deliveries
         self._wake.post([one.target_key for one in deliveries if one.state is DeliveryState.PENDING])
-        self._wake.changed([admitted.id], [one.mailbox for one in deliveries if one.handoff_seq is not None])
+        told = [admitted.id]
+        if admitted.posted.message.reply_to is not None:
+            told.append(admitted.posted.message.reply_to)
+        self._wake.changed(told, [one.mailbox for one in deliveries if one.handoff_seq is not None])
+        if admitted.rebound:
+            self._wake.told(tellings.message_steered, "rebound", admitted.posted, principal.name)
+        else:
+            self._wake.told(tellings.admitted, [admitted.posted])
 
     # look
 
@@ -279,7 +311,8 @@ def _over(delivery: Delivery, until: str) -> bool:
         return True
     if until == ACKNOWLEDGED:
         return delivery.state is DeliveryState.ACKNOWLEDGED
-    return delivery.state in _THERE or delivery.handoff_seq is not None
+    # What was pushed to a channel shows in its mailbox, and is handed off only once it was read there.
+    return delivery.state in _THERE or delivery.delivered_at is not None
 
 
 def _elsewhere(new: NewMessage, delivery: Delivery, addresses: Sequence[Address]) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 from postroom import limits
 from postroom.errors import Forbidden, Invalid, NotFound
 from postroom.model import Principal, QueueSettings, QueueStatus
+from postroom.services import tellings
 from postroom.services.wake import Wake
 from postroom.store.engine import Engine, Reader, Tx
 from postroom.store.queues import QueueTable
@@ -77,6 +78,7 @@ class QueueService:
             return await self._table.put(tx, after)
 
         settings = await self._engine.transact(operation)
+        self._wake.told(tellings.queue_changed, name, principal.name)
         self._wake.work([name])
         return settings
 

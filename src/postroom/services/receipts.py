@@ -9,6 +9,7 @@ from postroom.errors import Ambiguous, Conflict, Forbidden, NotFound
 from postroom.limits import MAX_NOTE_BYTES
 from postroom.message import Delivery, DeliveryState, Message, Posted
 from postroom.model import Principal
+from postroom.services import tellings
 from postroom.services.refusals import named_message
 from postroom.services.requests import Answer, Requests
 from postroom.services.wake import Wake
@@ -45,6 +46,7 @@ class ReceiptService:
             # Somebody else was first, or it was deleted: as it stands now.
             return _posted(*await self._visible(self._reader, principal, id_))
         self._wake.changed([id_], [acknowledged.mailbox])
+        self._wake.told(tellings.acknowledged, message, acknowledged, principal)
         return _posted(message, receipts, acknowledged)
 
     async def retry(
@@ -67,7 +69,8 @@ class ReceiptService:
                 )
             return _posted(message, receipts, again)
 
-        return await self._steer(principal, id_, "message.retry", {"id": id_, "endpoint": endpoint}, run, request_id)
+        body = {"id": id_, "endpoint": endpoint}
+        return await self._steer(principal, id_, "message.retry", "retried", body, run, request_id)
 
     async def cancel(
         self, principal: Principal, id_: str, reason: str | None = None, request_id: str | None = None
@@ -86,17 +89,20 @@ class ReceiptService:
                 raise _not_cancelled(id_, receipts)
             return _posted(message, receipts)
 
-        return await self._steer(principal, id_, "message.cancel", {"id": id_, "reason": reason}, run, request_id)
+        body = {"id": id_, "reason": reason}
+        return await self._steer(principal, id_, "message.cancel", "cancelled", body, run, request_id)
 
     async def _steer(
         self,
         principal: Principal,
         id_: str,
         verb: str,
+        past: str,
         body: object,
         run: Callable[[Tx], Awaitable[Posted]],
         request_id: str | None,
     ) -> Posted:
+        repeated = False
         if request_id is None:
             posted = await self._engine.transact(run)
         else:
@@ -105,11 +111,15 @@ class ReceiptService:
                 return await run(tx), (id_,)
 
             async def replay(tx: Tx, answer: Answer) -> Posted:
+                nonlocal repeated
+                repeated = True
                 return _posted(*await self._visible(tx, principal, str(answer[0])))
 
             posted = await self._requests.once(principal, request_id, verb, body, keyed, replay)
         self._wake.changed([id_])
         self._wake.post(delivery.target_key for delivery in posted.deliveries)
+        if not repeated:
+            self._wake.told(tellings.message_steered, past, posted, principal.name)
         return posted
 
     async def _visible(self, tx: Tx, principal: Principal, id_: str) -> tuple[Message, list[Receipt]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from postroom import limits, postage
 from postroom.delivery import attempts_of
@@ -11,6 +12,7 @@ from postroom.errors import Ambiguous, Conflict, Forbidden, NotFound, Unavailabl
 from postroom.ids import Ids, Prefix, check_id
 from postroom.model import Principal
 from postroom.post import Channel, Occupant
+from postroom.services import tellings
 from postroom.services.addresses import SESSION, target_of
 from postroom.services.wake import Wake
 from postroom.services.workplaces import Directory, Workplace, Workplaces
@@ -57,13 +59,17 @@ class Registry:
         address = store_json(dict(new.address), "address", MAX_ADDRESS_BYTES)
         attempts = new.max_attempts if new.max_attempts is not None else attempts_of(new.carrier)
 
-        async def operation(tx: Tx) -> Endpoint:
-            await self._table.supersede(tx, new.target_key)
+        async def operation(tx: Tx) -> tuple[Endpoint, list[Endpoint | None]]:
             id_ = self._ids.new(Prefix.ENDPOINT)
-            await self._table.insert(tx, id_, new, name, address, attempts, principal.name)
-            return _there(await self._table.get(tx, id_), id_)
+            placed = _placed(new, id_)
+            superseded = await self._table.supersede(tx, placed.target_key)
+            await self._table.insert(tx, id_, placed, name, address, attempts, principal.name)
+            ended = [await self._table.get(tx, one) for one in superseded] if self._wake.heard else []
+            return _there(await self._table.get(tx, id_), id_), ended
 
-        endpoint = await self._with_rivals(operation)
+        endpoint, ended = await self._with_rivals(operation)
+        self._wake.told(tellings.endpoints_ended, ended)
+        self._wake.told(tellings.endpoint_attached, endpoint)
         if endpoint.rings:
             self._wake.arrived(endpoint.queues, endpoint.id)
         return endpoint
@@ -121,10 +127,11 @@ class Registry:
     async def end(self, id_: str) -> None:
         """Attached -> ended for ever; what waits for it waits on."""
 
-        async def operation(tx: Tx) -> bool:
-            return await self._table.end(tx, id_)
+        async def operation(tx: Tx) -> Endpoint | None:
+            ended = await self._table.end(tx, id_)
+            return await self._table.get(tx, id_) if ended and self._wake.heard else None
 
-        await self._engine.transact(operation)
+        self._wake.told(tellings.endpoints_ended, [await self._engine.transact(operation)])
 
     # Channels.
 
@@ -136,7 +143,7 @@ class Registry:
         limits.check_queue(channel, "channel")
         await self._check_subscriber(principal, subscriber)
 
-        async def operation(tx: Tx) -> None:
+        async def operation(tx: Tx) -> Endpoint | None:
             endpoint = await self._endpoint_of(tx, subscriber)
             if endpoint is None:
                 new = _listener(subscriber)
@@ -146,8 +153,11 @@ class Registry:
             else:
                 id_ = endpoint.id
             await self._table.attach(tx, id_, Attachment.CHANNEL, [channel])
+            return await self._table.get(tx, id_) if endpoint is None and self._wake.heard else None
 
-        await self._with_rivals(operation)
+        made = await self._with_rivals(operation)
+        if made is not None:
+            self._wake.told(tellings.endpoint_attached, made)
         return await self._channel(channel)
 
     async def unsubscribe(self, principal: Principal, channel: str, subscriber: str) -> Channel:
@@ -155,15 +165,18 @@ class Registry:
         limits.check_queue(channel, "channel")
         await self._check_subscriber(principal, subscriber)
 
-        async def operation(tx: Tx) -> None:
+        async def operation(tx: Tx) -> list[Endpoint | None]:
+            ended: list[Endpoint | None] = []
             for endpoint in await self._table.attached(tx, Attachment.CHANNEL, channel, live=False):
                 if subscriber not in {endpoint.id, endpoint.mailbox}:
                     continue
                 await self._table.let_go(tx, endpoint.id, Attachment.CHANNEL, channel)
                 if _only_listens(endpoint, channel):
                     await self._table.end(tx, endpoint.id)
+                    ended.append(endpoint)
+            return ended
 
-        await self._engine.transact(operation)
+        self._wake.told(tellings.endpoints_ended, await self._engine.transact(operation))
         return await self._channel(channel)
 
     async def channels(self, principal: Principal) -> list[Channel]:
@@ -243,6 +256,13 @@ def _there(endpoint: Endpoint | None, id_: str) -> Endpoint:
     if endpoint is None:
         raise NotFound(f"there is no endpoint {id_}", field="id")
     return endpoint
+
+
+def _placed(new: NewEndpoint, id_: str) -> NewEndpoint:
+    """The endpoint at its place: a process is no place that others could name, and goes by the endpoint's own id."""
+    if new.carrier is not CarrierKind.CHANNEL:
+        return new
+    return replace(new, target_key=f"channel:{id_}", reach=f"process:{id_}")
 
 
 def _listener(subscriber: str) -> NewEndpoint:

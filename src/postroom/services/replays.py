@@ -12,11 +12,12 @@ from postroom.errors import Conflict, Forbidden, Invalid, NotFound, PostroomErro
 from postroom.event import Event, EventFilter, EventState, EventTodo, Incoming
 from postroom.ids import Prefix, check_id
 from postroom.model import Principal
+from postroom.services import tellings
 from postroom.services.events import check_filter
 from postroom.services.pages import read_cursor, show_cursor
 from postroom.services.requests import Answer, Requests
 from postroom.services.rulesets import Sorting, Sortings
-from postroom.services.sorting import Sorted, Sorter
+from postroom.services.sorting import Sorted, Sorter, Wanted
 from postroom.services.wake import Wake
 from postroom.store.engine import Engine, Reader, Tx
 from postroom.store.events import EventTable
@@ -101,7 +102,10 @@ class ReplayService:
                 raise await self._not_held(tx, id_)
             return Replayed(event, tuple(await self._table.links(tx, [id_])))
 
-        return await self._once(principal, request_id, "discard", id_, note, run)
+        discarded = await self._once(principal, request_id, "discard", id_, note, run)
+        if not discarded.repeated:
+            self._tell("discarded", discarded, principal, ())
+        return discarded
 
     async def replay_many(
         self,
@@ -189,7 +193,11 @@ class ReplayService:
         replayed = await self._once(principal, request_id, verb, id_, None, run)
         if not replayed.repeated:
             self._wake.work({link.queue for link in replayed.todos if link.created})
+            self._tell(_PAST[verb], replayed, principal, done.wanted)
         return replayed
+
+    def _tell(self, past: str, replayed: Replayed, principal: Principal, wanted: Sequence[Wanted]) -> None:
+        self._wake.told(tellings.event_steered, past, replayed.event, replayed.todos, principal, wanted)
 
     async def _sorted(self, source: Sorting, event: Event, body: bytes) -> Sorted:
         # Read on a thread: a batch may hold many large bodies, and the other callers go on meanwhile.

@@ -11,6 +11,7 @@ from functools import partial
 from postroom import limits, postage
 from postroom.errors import Unavailable
 from postroom.model import QueueSettings
+from postroom.services import tellings
 from postroom.services.dispatch import DispatchService
 from postroom.services.wake import Wake
 from postroom.store.engine import Engine, Reader, Tx
@@ -28,7 +29,8 @@ OLD_SNAPSHOT = 60.0
 
 log = logging.getLogger("postroom.sweep")
 
-Statement = Callable[[Tx, Sequence[str], int], Awaitable[list[tuple[str, str]]]]
+Swept = list[tuple[str, str, str]]
+Statement = Callable[[Tx, Sequence[str], int], Awaitable[Swept]]
 Listed = Callable[[Tx, str, int, int], Awaitable[list[str]]]
 
 
@@ -69,6 +71,7 @@ class Sweep:
         self.report = SweepReport()
         self.away: str | None = None
         """Why the last sweep could not reach the database, None when it could."""
+        self._version: str | None = None
 
     async def run(self) -> None:
         """Sweep until cancelled; a database that is away is tried again at the next turn."""
@@ -110,16 +113,29 @@ class Sweep:
             said.append(f"the host's clock went back {self._engine.clock_steps_back} times since the start")
         return said
 
+    async def clock_skew_ms(self) -> int:
+        """How far the database's clock is ahead of this host's, to within the time that asking takes."""
+        before = self._clock()
+        told = await self._table.clock(self._reader)
+        return told - (before + self._clock()) // 2
+
+    async def engine_version(self) -> str:
+        """The engine's version; it is asked once."""
+        if self._version is None:
+            self._version = await self._table.version(self._reader)
+        return self._version
+
     async def _batches(self, kind: SweepKind, statement: Statement, names: Sequence[str]) -> int:
         total = 0
 
-        async def operation(tx: Tx) -> list[tuple[str, str]]:
+        async def operation(tx: Tx) -> Swept:
             return await statement(tx, names, BATCH) if await self._table.lock(tx, kind) else []
 
         for _ in range(MOST_BATCHES):
             swept = await self._engine.transact(operation)
             total += len(swept)
-            self._wake.work({queue for queue, _ in swept})
+            self._wake.told(tellings.todos_lapsed if kind is SweepKind.LAPSED else tellings.todos_due, swept)
+            self._wake.work({queue for _, queue, _ in swept})
             if len(swept) < BATCH:
                 break
         return total

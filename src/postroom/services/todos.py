@@ -10,6 +10,7 @@ from postroom.errors import Conflict, Invalid, NotFound, PostroomError, TooLarge
 from postroom.ids import Ids, Prefix, check_id
 from postroom.limits import MAX_JSON_BYTES, MAX_NOTE_BYTES
 from postroom.model import Created, NewTodo, Principal, Todo, TodoChange, TodoFilter, TodoPage
+from postroom.services import tellings
 from postroom.services.pages import page_limit, read_cursor, show_cursor
 from postroom.services.refusals import missing, told
 from postroom.services.requests import Answer, Requests
@@ -75,6 +76,8 @@ class TodoService:
             made = await self._requests.once(principal, request_id, "create", _new_body(new, payload), run, replay)
         if made.created:
             self._wake.work([new.queue])
+            if not made.replayed:
+                self._wake.told(tellings.todos_created, [made.todo])
         return made
 
     async def create_many(
@@ -114,6 +117,8 @@ class TodoService:
         for n, one in zip(good, made, strict=True):
             answers[n] = one
         self._wake.work({one.todo.queue for one in made if one.created})
+        if self._wake.heard:
+            self._wake.told(tellings.todos_created, [one.todo for one in made if one.created and not one.replayed])
         return [answer for answer in answers if answer is not None]
 
     # look
@@ -152,7 +157,7 @@ class TodoService:
 
         async def run(tx: Tx) -> Todo | None:
             try:
-                return await self._table.retry(tx, id_, _creator(principal))
+                return await self._table.retry(tx, id_, _creator(principal), principal.name)
             except Conflict:
                 # Who may not retry it is not told what else holds its key.
                 todo = (await self._table.standings(tx, [(id_, None)]))[0].todo
@@ -164,7 +169,7 @@ class TodoService:
                     raise
                 return None
 
-        return await self._steer(principal, id_, "retry", {"id": id_}, run, request_id)
+        return await self._steer(principal, id_, "retry", "retried", {"id": id_}, run, request_id)
 
     async def cancel(
         self, principal: Principal, id_: str, reason: str | None = None, request_id: str | None = None
@@ -176,7 +181,7 @@ class TodoService:
         async def run(tx: Tx) -> Todo | None:
             return await self._table.cancel(tx, id_, _creator(principal), entry, note)
 
-        return await self._steer(principal, id_, "cancel", {"id": id_, "reason": note}, run, request_id)
+        return await self._steer(principal, id_, "cancel", "cancelled", {"id": id_, "reason": note}, run, request_id)
 
     async def update(self, principal: Principal, id_: str, change: TodoChange, request_id: str | None = None) -> Todo:
         """Pending -> pending, changed; for admins and the creator."""
@@ -184,7 +189,7 @@ class TodoService:
         payload = None if change.payload is None else store_json(change.payload, "payload", MAX_JSON_BYTES)
 
         async def run(tx: Tx) -> Todo | None:
-            return await self._table.update(tx, id_, _creator(principal), change, payload)
+            return await self._table.update(tx, id_, _creator(principal), change, payload, principal.name)
 
         body = {
             "id": id_,
@@ -194,18 +199,20 @@ class TodoService:
             "assignee": change.assignee if change.assignee_given else "-",
             "available_at": change.available_at if change.available_at_given else "-",
         }
-        return await self._steer(principal, id_, "update", body, run, request_id)
+        return await self._steer(principal, id_, "update", "updated", body, run, request_id)
 
     async def _steer(
         self,
         principal: Principal,
         id_: str,
         verb: str,
+        past: str,
         body: object,
         run: Callable[[Tx], Awaitable[Todo | None]],
         request_id: str | None,
     ) -> Todo:
         check_id(id_, Prefix.TODO, "todo")
+        repeated = False
 
         async def operation(tx: Tx) -> Todo:
             todo = await run(tx)
@@ -218,6 +225,8 @@ class TodoService:
             return await operation(tx), (id_,)
 
         async def replay(tx: Tx, answer: Answer) -> Todo:
+            nonlocal repeated
+            repeated = True
             return _there(await self._table.get(tx, str(answer[0])), id_)
 
         for _ in range(RIVALS):
@@ -229,6 +238,8 @@ class TodoService:
             except Duplicate:
                 continue  # A rival came between the look and the update; the next look finds it, and names it.
             self._wake.work([todo.queue])
+            if not repeated:
+                self._wake.told(tellings.todo_steered, past, todo, principal)
             return todo
         raise Conflict(f"the key of {id_} is held by a newer todo")
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
+from postroom.endpoint import Endpoint
 from postroom.errors import Conflict, Forbidden, Invalid, NotFound, Unauthenticated
 from postroom.ids import Ids, Prefix, new_secret, secret_digest
 from postroom.limits import check_name
 from postroom.model import Principal, Role, Token
+from postroom.services import tellings
 from postroom.services.notice import SENDER
 from postroom.services.wake import Wake
 from postroom.store.endpoints import EndpointTable
@@ -128,16 +130,19 @@ class TokenService:
         _admin(principal)
         check_text(id_or_name, "id")
 
-        async def operation(tx: Tx) -> tuple[Token, list[str]]:
+        async def operation(tx: Tx) -> tuple[Token, list[tuple[str, str]], list[Endpoint | None]]:
             token = await self._table.revoke(tx, id_or_name)
             if token is None:
                 raise NotFound(f"there is no valid token {id_or_name[:64]!r}", field="id")
-            await self._endpoints.end_of(tx, token.name)
-            return token, await self._table.release_claims(tx, token.name)
+            ended = await self._endpoints.end_of(tx, token.name)
+            endpoints = [await self._endpoints.get(tx, id_) for id_ in ended] if self._wake.heard else []
+            return token, await self._table.release_claims(tx, token.name), endpoints
 
-        token, queues = await self._engine.transact(operation)
+        token, released, endpoints = await self._engine.transact(operation)
         self._cache.clear()
-        self._wake.work(queues)
+        self._wake.told(tellings.todos_released, released, principal.name, "the token was revoked")
+        self._wake.told(tellings.endpoints_ended, endpoints)
+        self._wake.work({queue for _, queue in released})
         return token
 
 

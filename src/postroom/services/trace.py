@@ -79,7 +79,7 @@ class TraceService:
         return steps + work
 
     async def _work(self, principal: Principal, id_: str) -> list[TraceStep]:
-        """The todo itself, whom it was rung for, and who was told of its end."""
+        """The todo itself, whom it was rung for, and who was told that it waits or has ended."""
         steps = _of_todo(await self._todos.get(principal, id_))
         for notice in await self._posted.notices(self._reader, id_, MOST_NOTICES):
             steps += _of_notice(notice)

@@ -1,20 +1,27 @@
 """Wake: who is told that there may be something to do; a hint, never proof (RULINGS 13).
 
 Queues wake those who wait for work, targets wake the courier, and what changed of a message wakes those who wait for
-its receipt or look into an inbox; claims and new endpoints are told to the doorbell. Other processes hear of queues and
-targets; the rest they find by looking again.
+its receipt or look into an inbox; claims and new endpoints are told to the doorbell; every transition is told to whoever
+listens to what happens. Other processes hear of queues and targets; the rest they find by looking again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Concatenate, ParamSpec
 
+from postroom.services import tellings
+from postroom.services.tellings import Told
 from postroom.store.engine import Engine
+
+P = ParamSpec("P")
 
 Listener = Callable[[str | None], None]
 ChangeListener = Callable[[frozenset[str], frozenset[str]], None]
 ClaimListener = Callable[[frozenset[str], str, int], None]
 ArrivalListener = Callable[[frozenset[str], str], None]
+Telling = Callable[[int], Iterable[Told]]
+"""What makes of the time now (ms UTC) what there is to tell."""
 
 _POST = "@"
 """What a hint begins with that names a target of the post: no queue's name does."""
@@ -30,7 +37,10 @@ class Wake:
         self._change_listeners: list[ChangeListener] = []
         self._claim_listeners: list[ClaimListener] = []
         self._arrival_listeners: list[ArrivalListener] = []
+        self._hears: Callable[[Telling], None] | None = None
+        self._misses: Callable[[], None] | None = None
         engine.on_hint(self._tell)
+        engine.on_news(self._news)
 
     def listen(self, listener: Listener) -> None:
         """Call this with each queue that may have work, and with None when any may."""
@@ -51,6 +61,11 @@ class Wake:
     def listen_arrivals(self, listener: ArrivalListener) -> None:
         """Call this with the queues of each endpoint that comes to listen to some in this process, and its id."""
         self._arrival_listeners.append(listener)
+
+    def hear(self, told: Callable[[Telling], None] | None, missed: Callable[[], None] | None) -> None:
+        """Call `told` with each transition of this process, and `missed` when those of others may have gone unheard; one
+        alone may ask for it, and None ends it."""
+        self._hears, self._misses = told, missed
 
     def work(self, queues: Iterable[str]) -> None:
         """Tell everybody, after the commit, that these queues may have work or a free place."""
@@ -84,6 +99,26 @@ class Wake:
         if names:
             for listener in self._arrival_listeners:
                 listener(names, endpoint_id)
+
+    @property
+    def heard(self) -> bool:
+        """Whether anybody listens to what happens."""
+        return self._hears is not None
+
+    def told(
+        self, telling: Callable[Concatenate[int, P], Iterable[Told]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> None:
+        """Tell, after the commit, what happened, to whoever listens; nothing is made of it while nobody does."""
+        if self._hears is not None:
+            self._hears(lambda now: telling(now, *args, **kwargs))
+
+    def _news(self, name: str | None) -> None:
+        """Another process hinted at a queue or a target; None when hints may have been missed."""
+        if name is None:
+            if self._misses is not None:
+                self._misses()
+        elif not name.startswith(_POST):
+            self.told(tellings.queue_changed, name, None)
 
     def _tell(self, name: str | None) -> None:
         if name is None or not name.startswith(_POST):

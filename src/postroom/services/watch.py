@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from postroom.errors import Unavailable
+from postroom.services import tellings
 from postroom.services.wake import Wake
 from postroom.store.engine import Engine, Reader
 from postroom.store.mailboxes import MailboxTable
+from postroom.store.statements import Dialect
 
 LOOK_AGAIN = 1.0
 """How often (seconds) it is looked for what no hint told of."""
@@ -52,7 +54,9 @@ class Watch:
     """Everybody who waits, by message and by mailbox."""
 
     def __init__(self, engine: Engine, mailboxes: MailboxTable, wake: Wake) -> None:
+        self._engine = engine
         self._mailboxes = mailboxes
+        self._wake = wake
         self._reader = Reader(engine)
         self._by_message: dict[str, set[Watcher]] = {}
         self._by_mailbox: dict[str, set[Watcher]] = {}
@@ -77,6 +81,14 @@ class Watch:
         """Be told when this mailbox may show something new."""
         with self._among(self._by_mailbox, name) as watcher:
             yield watcher
+
+    async def begin(self, names: Iterable[str]) -> None:
+        """Learn where these mailboxes stand, while they are watched: what another daemon changes from now on is told."""
+        asked = list(names)
+        if asked and self._engine.dialect is Dialect.POSTGRES:
+            found = await self._mailboxes.places(self._reader, asked)
+            for name in asked:
+                self._places.setdefault(name, found.get(name, 0))
 
     @contextmanager
     def _among(self, places: dict[str, set[Watcher]], key: str) -> Iterator[Watcher]:
@@ -122,6 +134,8 @@ class Watch:
         for name, place in (await self._mailboxes.places(self._reader, self._by_mailbox)).items():
             if self._places.get(name) != place:
                 # The first look after a wait's begin tells it once for nothing.
+                if name in self._places and self._engine.dialect is Dialect.POSTGRES:
+                    self._wake.told(tellings.mailbox_changed, name)
                 self._places[name] = place
                 for watcher in self._by_mailbox.get(name, ()):
                     watcher.tell()

@@ -133,10 +133,10 @@ class ClaimTable:
         used = {row[0]: row[1] for row in await tx.rows("caps_used", queues=[row[0] for row in caps])}
         return {name: cap - used.get(name, 0) for name, cap in caps}
 
-    async def bury_spent(self, tx: Tx, queues: Sequence[str], limit: int = 100) -> list[str]:
-        """Lapsed with no attempt left -> dead letters, at most `limit`: their queues (RULINGS 1)."""
+    async def bury_spent(self, tx: Tx, queues: Sequence[str], limit: int = 100) -> list[tuple[str, str, str]]:
+        """Lapsed with no attempt left -> dead letters, at most `limit`: id, queue and state of each (RULINGS 1)."""
         rows = await tx.rows("todo_bury_spent", queues=list(queues), limit=limit)
-        return [row[1] for row in rows]
+        return [(row[0], row[1], row[2]) for row in rows]
 
     async def next_due(self, tx: Tx, queues: Sequence[str]) -> int | None:
         """How many ms until the soonest delayed, parked or leased todo of these queues falls due; negative when it has."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from postroom.delivery import LAPSED, NO_ACK, Policy
 from postroom.endpoint import CarrierKind
@@ -73,8 +73,19 @@ class Receipt:
     endpoint_creator: str | None
 
 
-Touched = list[tuple[str, str]]
-"""Target key and message id of each delivery that a statement changed."""
+class Touch(NamedTuple):
+    """A delivery that a statement changed by itself, and whose it is; a turn that ended has no message here."""
+
+    target_key: str
+    message_id: str = ""
+    mailbox: str = ""
+    state: str = ""
+    reason: str | None = None
+    sender: str = ""
+    created_by: str = ""
+
+
+Touched = list[Touch]
 
 
 class DeliveryTable:
@@ -127,11 +138,11 @@ class DeliveryTable:
         return {"why": LAPSED, "unknown": self._policy.unknown}
 
     async def settle(
-        self, tx: Tx, delivery: Delivery, outcome: Written, reason: str | None, *, turn: bool
+        self, tx: Tx, delivery: Delivery, outcome: Written, reason: str | None, *, turn: bool, once: bool = False
     ) -> Delivery | None:
         """Leased, under this very lease -> what its write came to; `turn` begins the target's turn with it (RULINGS 23).
 
-        None when the lease is no longer this one.
+        once: a channel is not pushed to again. None when the lease is no longer this one.
         """
         rows = await tx.rows(
             "delivery_settle",
@@ -141,6 +152,7 @@ class DeliveryTable:
             outcome=outcome.value,
             reason=reason,
             turn=turn,
+            once=once,
             ack=self._policy.ack,
             unknown=self._policy.unknown,
         )
@@ -165,6 +177,10 @@ class DeliveryTable:
         at = 1 + MESSAGE_WIDTH
         found = [Receipt(delivery_of(row[at:]), row[0]) for row in rows if row[at + 1] is not None]
         return message_of(rows[0][1:at]), found
+
+    async def read(self, tx: Tx, mailbox: str, place: int) -> Touched:
+        """Pushed on a channel and not known to have arrived -> written, for what is in this mailbox up to this place."""
+        return _touched(await tx.rows("delivery_read", mailbox=mailbox, place=place, ack=self._policy.ack))
 
     async def ack(self, tx: Tx, id_: str) -> Delivery | None:
         """Any other state -> acknowledged, a courier's lease left to it (RULINGS 30); None when it was before."""
@@ -203,4 +219,4 @@ def _one(rows: list[Row]) -> Delivery | None:
 
 
 def _touched(rows: list[Row]) -> Touched:
-    return [(row[0], row[1]) for row in rows]
+    return [Touch(*row) for row in rows]

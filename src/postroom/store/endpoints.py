@@ -84,6 +84,11 @@ class EndpointTable:
         rows = await tx.rows("endpoints_attached", what=what.value, name=name, silent=silent, limit=MOST)
         return _by_age(rows)
 
+    async def appointed(self, tx: Tx, carrier: CarrierKind) -> list[tuple[Endpoint, bool]]:
+        """The endpoints of this carrier that settings named, and whether some daemon has given a sign of each lately."""
+        rows = await tx.rows("endpoints_appointed", carrier=carrier.value, silent=self._silent)
+        return [(endpoint_of(row), bool(row[ENDPOINT_WIDTH])) for row in rows]
+
     async def find(self, tx: Tx, asked: EndpointFilter) -> list[Endpoint]:
         """The endpoints that fit, oldest first."""
         rows = await tx.rows(

@@ -72,6 +72,10 @@ class Engine(Protocol):
         """Call this with the queue of each hint from elsewhere, and with None when hints may have been missed."""
         ...
 
+    def on_news(self, call: Callable[[str | None], None]) -> None:
+        """The same with the hints of other processes alone; `on_hint` may tell those of this one again."""
+        ...
+
     async def close(self) -> None:
         """Finish what was accepted, then let go of every connection."""
         ...

@@ -36,6 +36,12 @@ class PostedTable:
             of[delivery.message_id].append(delivery)
         return [Posted(message, tuple(of[message.id])) for message in messages]
 
+    async def first_reply(self, tx: Tx, asked: Message) -> Posted | None:
+        """The first message that answers this one, of whoever is not its sender, with its deliveries."""
+        rows = await tx.rows("reply_first", id=asked.id, after=asked.seq, sender=asked.sender)
+        found = await self._with_deliveries(tx, [message_of(row) for row in rows])
+        return found[0] if found else None
+
     async def page(
         self, tx: Tx, asked: MessageFilter, viewer: str | None, globs: Sequence[str], before: int | None, limit: int
     ) -> list[Posted]:

@@ -12,6 +12,7 @@ import json
 import logging
 import random
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -33,6 +34,8 @@ STATEMENT_SECONDS = 30
 RETRIES = 5
 MIGRATION_LOCK = 727_006
 HINT_SECONDS = 0.01
+OWN_BACKENDS = 64
+"""How many of the backends that its own hints were sent through are remembered, the latest."""
 
 # Every hot statement is written for its index, so the plan never depends on the values; to plan it anew costs more than
 # to run it. A plan that was made while the tables were empty must not be to read them whole when they have grown.
@@ -138,6 +141,8 @@ class PostgresEngine:
         self.clock_steps_back = 0
         self._statements = Statements(Dialect.POSTGRES)
         self._hint_calls: list[Callable[[str | None], None]] = []
+        self._news_calls: list[Callable[[str | None], None]] = []
+        self._own: deque[int] = deque(maxlen=OWN_BACKENDS)
         self._hints: dict[str, None] = {}
         self._texts: dict[tuple[str, frozenset[str]], tuple[Statement, bytes]] = {}
         self._hinted = asyncio.Event()
@@ -286,11 +291,17 @@ class PostgresEngine:
         queues, self._hints = list(self._hints), {}
         with contextlib.suppress(*_GONE, psycopg.Error, Unavailable):
             async with asyncio.timeout(CONNECT_SECONDS), self._connection() as connection:
+                if (backend := connection.info.backend_pid) not in self._own:
+                    self._own.append(backend)
                 await connection.execute("select pg_notify($1, q) from unnest(cast($2 as text[])) q", (CHANNEL, queues))
 
     def on_hint(self, call: Callable[[str | None], None]) -> None:
         """Call this with each hinted queue, and with None after every (re)connect."""
         self._hint_calls.append(call)
+
+    def on_news(self, call: Callable[[str | None], None]) -> None:
+        """The same without the hints that this engine sent, as far as it knows the backends that sent them."""
+        self._news_calls.append(call)
 
     async def _listen(self) -> None:
         delay = 0.1
@@ -301,10 +312,10 @@ class PostgresEngine:
                     await connection.execute(f"listen {CHANNEL}".encode())
                     self.listening = True
                     delay = 0.1
-                    self._tell(None)
+                    self._tell(None, own=False)
                     while not self._closing.is_set():
                         async for note in connection.notifies(timeout=30):
-                            self._tell(note.payload)
+                            self._tell(note.payload, own=note.pid in self._own)
                         async with asyncio.timeout(CONNECT_SECONDS):
                             await connection.execute("select 1")
             except _GONE as error:
@@ -313,9 +324,12 @@ class PostgresEngine:
             await asyncio.sleep(delay + random.random() * delay)
             delay = min(delay * 2, 5.0)
 
-    def _tell(self, queue: str | None) -> None:
+    def _tell(self, queue: str | None, *, own: bool) -> None:
         for call in self._hint_calls:
             call(queue)
+        if not own:
+            for call in self._news_calls:
+                call(queue)
 
     async def close(self) -> None:
         """Send the last hints, stop listening and close the pool."""

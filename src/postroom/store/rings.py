@@ -40,7 +40,7 @@ class Ring:
     """A ring that is out at an endpoint, as its row has it, and how its delivery stands; times are ms UTC.
 
     step: how often nobody answered before it. own: it was rung for work that only this endpoint may claim.
-    state: None when the delivery is no longer kept.
+    state: None when the delivery is no longer kept. shown: it stands in its mailbox, and a channel was pushed to.
     """
 
     endpoint_id: str
@@ -52,11 +52,12 @@ class Ring:
     state: DeliveryState | None
     reason: str | None
     leased: bool
+    shown: bool
 
     @property
     def written(self) -> bool:
-        """Whether it got there, or is being written."""
-        return self.leased or self.state not in {DeliveryState.PENDING, DeliveryState.FAILED}
+        """Whether it got there as far as can be told, or is being written."""
+        return self.leased or self.shown or self.state not in {DeliveryState.PENDING, DeliveryState.FAILED}
 
     @property
     def unwritten(self) -> bool:
@@ -66,7 +67,7 @@ class Ring:
     @property
     def expired(self) -> bool:
         """Whether its life was over before it could be written."""
-        return self.state is DeliveryState.FAILED and self.reason == Cause.EXPIRED
+        return self.state is DeliveryState.FAILED and self.reason == Cause.EXPIRED and not self.shown
 
     @property
     def failed(self) -> bool:
@@ -133,9 +134,9 @@ class RingTable:
         """The rings that are out for a queue; and of each endpoint that has a row, rung or not, when it last claimed."""
         rows = await tx.rows("rings_of", queue=queue)
         out = [
-            Ring(id_, message_id, rung_at, next_at, step, bool(own), _STATES.get(state), reason, bool(leased))
-            for id_, _, message_id, rung_at, next_at, step, own, state, reason, leased in rows
-            if message_id is not None
+            Ring(id_, msg, rung_at, next_at, step, bool(own), _STATES.get(state), reason, bool(leased), bool(shown))
+            for id_, _, msg, rung_at, next_at, step, own, state, reason, leased, shown in rows
+            if msg is not None
         ]
         return out, {row[0]: row[1] or 0 for row in rows}
 

@@ -369,6 +369,9 @@ class SqliteEngine:
     def on_hint(self, call: Callable[[str | None], None]) -> None:
         """Nothing: no hint ever comes from elsewhere."""
 
+    def on_news(self, call: Callable[[str | None], None]) -> None:
+        """Nothing: there are no other processes."""
+
     async def close(self) -> None:
         """Commit what waits, close every connection, and free the lock."""
         self._closed = True

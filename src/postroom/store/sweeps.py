@@ -34,17 +34,17 @@ class SweepTable:
             return True
         return bool((await tx.rows("sweep_lock", kind=int(kind)))[0][0])
 
-    async def lapsed(self, tx: Tx, queues: Sequence[str], limit: int) -> list[tuple[str, str]]:
-        """Claimed and lapsed -> pending, or dead when spent (S11): queue and new state of each."""
-        return [(row[1], row[2]) for row in await tx.rows("sweep_lapsed", queues=list(queues), limit=limit)]
+    async def lapsed(self, tx: Tx, queues: Sequence[str], limit: int) -> list[tuple[str, str, str]]:
+        """Claimed and lapsed -> pending, or dead when spent (S11): id, queue and new state of each."""
+        return [(row[0], row[1], row[2]) for row in await tx.rows("sweep_lapsed", queues=list(queues), limit=limit)]
 
-    async def parked(self, tx: Tx, queues: Sequence[str], limit: int) -> list[tuple[str, str]]:
+    async def parked(self, tx: Tx, queues: Sequence[str], limit: int) -> list[tuple[str, str, str]]:
         """Parked and due -> pending (S10)."""
-        return [(row[1], row[2]) for row in await tx.rows("sweep_parked", queues=list(queues), limit=limit)]
+        return [(row[0], row[1], row[2]) for row in await tx.rows("sweep_parked", queues=list(queues), limit=limit)]
 
-    async def delayed(self, tx: Tx, queues: Sequence[str], limit: int) -> list[tuple[str, str]]:
+    async def delayed(self, tx: Tx, queues: Sequence[str], limit: int) -> list[tuple[str, str, str]]:
         """Pending and due -> ready: its time is taken off, so that it stands in claim order (RULINGS 1)."""
-        return [(row[1], row[2]) for row in await tx.rows("sweep_delayed", queues=list(queues), limit=limit)]
+        return [(row[0], row[1], row[2]) for row in await tx.rows("sweep_delayed", queues=list(queues), limit=limit)]
 
     async def old_done(self, tx: Tx, queue: str, keep: int, limit: int) -> list[str]:
         """Ids of done todos that were kept long enough."""
@@ -77,6 +77,14 @@ class SweepTable:
     async def delete_endpoints(self, tx: Tx, keep: int, limit: int) -> int:
         """Endpoints that ended long ago and that no delivery names -> gone."""
         return len(await tx.rows("sweep_endpoints", keep=keep, limit=limit))
+
+    async def clock(self, tx: Tx) -> int:
+        """The time (ms UTC) that every statement goes by."""
+        return int((await tx.rows("clock"))[0][0])
+
+    async def version(self, tx: Tx) -> str:
+        """The version of the engine, as it says it itself."""
+        return str((await tx.rows("engine_version"))[0][0])
 
     async def snapshot_age(self, tx: Tx) -> float:
         """Seconds since the oldest open snapshot began; 0 on SQLite."""

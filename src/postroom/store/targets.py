@@ -43,6 +43,11 @@ class TargetTable:
         due = rows[0][0]
         return None if due is None else max(int(due), 0)
 
+    async def seated(self, tx: Tx, target_key: str) -> bool:
+        """Whether a live endpoint stands there."""
+        rows = await tx.rows("target_seated", target_key=target_key, silent=self._policy.live)
+        return bool(rows[0][0])
+
     async def defer(self, tx: Tx, target_key: str, reason: str | None) -> bool:
         """Why nothing is tried now -> this, and since now; False when it was that before."""
         return bool(await tx.rows("target_defer", target_key=target_key, reason=reason))

@@ -255,8 +255,8 @@ class TodoTable:
             standings.append(Standing(todo, how, by))
         return standings
 
-    async def retry(self, tx: Tx, id_: str, creator: str | None) -> Todo | None:
-        """Failed -> pending with attempts anew; None when not failed, or not this creator's (S26).
+    async def retry(self, tx: Tx, id_: str, creator: str | None, by: str) -> Todo | None:
+        """Failed -> pending with attempts anew; None when not failed, or not this creator's (S26). `by` is who does it.
 
         Raises Conflict naming the newer live todo that holds its key, or the engine's Duplicate when one just came.
         """
@@ -264,7 +264,12 @@ class TodoTable:
         if rows:
             raise Conflict(f"the key of {id_} is held by the newer {rows[0][0]}", todo_id=rows[0][0])
         rows = await tx.rows("todo_retry", id=id_, creator=creator)
-        return todo_of(rows[0]) if rows else None
+        if not rows:
+            return None
+        todo = todo_of(rows[0])
+        if todo.assignee is not None:
+            await tx.rows("assignment_add", todo_id=id_, assignee=todo.assignee, giver=by)
+        return todo
 
     async def cancel(self, tx: Tx, id_: str, creator: str | None, entry: str, note: str | None) -> Todo | None:
         """Live -> failed, cancelled; None when not live, or not this creator's. `entry` keys its line in the history."""
@@ -272,9 +277,9 @@ class TodoTable:
         return todo_of(rows[0]) if rows else None
 
     async def update(
-        self, tx: Tx, id_: str, creator: str | None, change: TodoChange, payload: str | None
+        self, tx: Tx, id_: str, creator: str | None, change: TodoChange, payload: str | None, by: str
     ) -> Todo | None:
-        """Pending -> pending, changed; None when not pending, or not this creator's."""
+        """Pending -> pending, changed; None when not pending, or not this creator's. `by` is who assigns it."""
         rows = await tx.rows(
             "todo_update",
             id=id_,
@@ -288,4 +293,6 @@ class TodoTable:
             available_given=1 if change.available_at_given else None,
             available_at=change.available_at,
         )
+        if rows and change.assignee is not None:
+            await tx.rows("assignment_giver", todo_id=id_, giver=by)
         return todo_of(rows[0]) if rows else None

@@ -51,6 +51,6 @@ class TokenTable:
         rows = await tx.rows("token_revoke", id=id_or_name)
         return _token_of(rows[0]) if rows else None
 
-    async def release_claims(self, tx: Tx, owner: str) -> list[str]:
-        """Give back whatever this name holds: the queues that got something (RULINGS 17)."""
-        return sorted({row[0] for row in await tx.rows("token_release_claims", owner=owner)})
+    async def release_claims(self, tx: Tx, owner: str) -> list[tuple[str, str]]:
+        """Give back whatever this name holds: id and queue of each (RULINGS 17)."""
+        return [(row[0], row[1]) for row in await tx.rows("token_release_claims", owner=owner)]

@@ -25,9 +25,12 @@ join messages m on m.id = d.message_id left join endpoints e on e.id = d.endpoin
 
 -- What one failed attempt waits, by carrier (delivery.delays_of).
 -- fragment: pause_of
-case when carrier in ('opencode', 'webhook')
+case when carrier = 'opencode'
   then case when attempt_count <= 1 then 1000 when attempt_count = 2 then 2000 when attempt_count = 3 then 5000
     when attempt_count = 4 then 15000 else 60000 end
+  when carrier = 'webhook'
+  then case when attempt_count <= 1 then 5000 when attempt_count = 2 then 300000 when attempt_count = 3 then 1800000
+    when attempt_count = 4 then 7200000 when attempt_count = 5 then 18000000 else 36000000 end
   else case when attempt_count <= 1 then 5000 when attempt_count = 2 then 15000 when attempt_count = 3 then 60000
     else 300000 end
 end
@@ -126,24 +129,43 @@ doubtful = case when state = 'pending' then true else doubtful end,
 last_failure_reason = case when state = 'pending' then cast(:why as text) else last_failure_reason end,
 lease_id = null, lease_expires_at = null, updated_at = {now}
 
+-- What is told of a delivery that something befell by itself, and who sent its message.
+-- fragment: touched
+target_key, message_id, mailbox, state, reason,
+  (select m.sender from messages m where m.id = deliveries.message_id),
+  (select m.created_by from messages m where m.id = deliveries.message_id)
+
 -- name: delivery_lapse [postgres]
 with target as materialized (select target_key from targets where target_key = :target_key for update)
 update deliveries set {lapse_set}
 where id = (select h.id {leased_at::target_key}) and exists (select 1 from target)
   and lease_expires_at <= {now}
-returning target_key, message_id
+returning {touched}
 
 -- name: delivery_lapse [sqlite]
 update deliveries set {lapse_set}
 where id = (select h.id {leased_at::target_key}) and lease_expires_at <= :now
-returning target_key, message_id
+returning {touched}
 
 -- name: delivery_lapse_all [sqlite]
 update deliveries set {lapse_set} where lease_expires_at is not null
-returning target_key, message_id
+returning {touched}
+
+-- What the write came to: on a channel one that nobody can vouch for was made after all, if it was read before.
+-- fragment: outcome
+case when cast(:outcome as text) = 'unknown' and carrier = 'channel' and seen_at is not null then 'written'
+  else cast(:outcome as text) end
+
+-- A channel's push that is not to be repeated: it waits for its reader until its life ends.
+-- fragment: pushed_once
+(cast(:once as boolean) and {outcome} = 'unknown' and carrier = 'channel' and expires_at is not null)
 
 -- fragment: final
-(cast(:outcome as text) = 'permanent' or (cast(:outcome as text) in ('refused', 'unknown') and {spent}))
+({outcome} = 'permanent' or ({outcome} in ('refused', 'unknown') and {spent} and not {pushed_once}))
+
+-- Whether it becomes visible in its mailbox: a channel's push does before anybody knows that it arrived.
+-- fragment: shows
+(cast(:outcome as text) = 'written' or (cast(:outcome as text) = 'unknown' and carrier = 'channel'))
 
 -- The place that a delivery gets in its mailbox when it first becomes visible there.
 -- fragment: place [postgres]
@@ -154,21 +176,22 @@ returning target_key, message_id
 
 -- fragment: settle_set
 state = case when state = 'acknowledged' then state
-  when cast(:outcome as text) = 'written' then case when ack_mode = 'acknowledged' then 'awaiting_ack' else 'injected' end
+  when {outcome} = 'written' then case when ack_mode = 'acknowledged' then 'awaiting_ack' else 'injected' end
   when {final} then 'failed' else state end,
 reason = case when state = 'pending' and {final} then
-  case cast(:outcome as text) when 'permanent' then 'no_such_target' when 'refused' then 'exhausted' else 'unconfirmed' end end,
+  case {outcome} when 'permanent' then 'no_such_target' when 'refused' then 'exhausted' else 'unconfirmed' end end,
 next_attempt_at = case when state = 'pending' and not {final} then
-  case cast(:outcome as text) when 'refused' then {now} + {pause_of} when 'unknown' then {now} + {doubted_pause} end end,
-ack_deadline = case when state = 'pending' and cast(:outcome as text) = 'written' and ack_mode = 'acknowledged'
+  case when {pushed_once} then expires_at when {outcome} = 'refused' then {now} + {pause_of}
+    when {outcome} = 'unknown' then {now} + {doubted_pause} end end,
+ack_deadline = case when state = 'pending' and {outcome} = 'written' and ack_mode = 'acknowledged'
   then {now} + cast(:ack as bigint) end,
 doubtful = case when state = 'acknowledged' then doubtful
-  when cast(:outcome as text) = 'written' then false when cast(:outcome as text) = 'unknown' then true else doubtful end,
-last_failure_reason = case when state = 'acknowledged' or cast(:outcome as text) in ('written', 'busy') then last_failure_reason
+  when {outcome} = 'written' then false when {outcome} = 'unknown' then true else doubtful end,
+last_failure_reason = case when state = 'acknowledged' or {outcome} in ('written', 'busy') then last_failure_reason
   when {final} then coalesce(cast(:reason as text), last_failure_reason) else cast(:reason as text) end,
-delivered_at = case when state = 'pending' and cast(:outcome as text) = 'written' then coalesce(delivered_at, {now})
+delivered_at = case when state = 'pending' and {outcome} = 'written' then coalesce(delivered_at, {now})
   else delivered_at end,
-handoff_seq = case when state = 'pending' and cast(:outcome as text) = 'written' then coalesce(handoff_seq, {place})
+handoff_seq = case when state = 'pending' and {shows} then coalesce(handoff_seq, {place})
   else handoff_seq end,
 lease_id = null, lease_expires_at = null, updated_at = {now}
 
@@ -185,12 +208,12 @@ turn_since = case when cast(:turn as boolean) then {now} else turn_since end, bu
 with target as materialized (
   select target_key from targets where target_key = :target_key for update
 ), held as materialized (
-  select id, mailbox, state, handoff_seq from deliveries
+  select id, mailbox, state, handoff_seq, carrier from deliveries
   where {held} and (select count(*) from target) >= 0
   for update
 ), place as (
   insert into mailboxes (name, handoff_seq)
-  select mailbox, 1 from held where state = 'pending' and cast(:outcome as text) = 'written' and handoff_seq is null
+  select mailbox, 1 from held where state = 'pending' and {shows} and handoff_seq is null
   on conflict (name) do update set handoff_seq = mailboxes.handoff_seq + 1
   returning handoff_seq
 ), turned as (
@@ -205,7 +228,7 @@ returning {delivery:deliveries}, {deferred:deliveries}
 -- name: delivery_settle [sqlite]
 insert into mailboxes (name, handoff_seq)
 select mailbox, 1 from deliveries
-where {held} and state = 'pending' and :outcome = 'written' and handoff_seq is null
+where {held} and state = 'pending' and {shows} and handoff_seq is null
 on conflict (name) do update set handoff_seq = handoff_seq + 1;
 update targets set {turn_set}
 where target_key = :target_key and :outcome = 'written' and (:turn or busy_reason is not null)
@@ -213,6 +236,34 @@ where target_key = :target_key and :outcome = 'written' and (:turn or busy_reaso
 update deliveries set {settle_set}
 where {held}
 returning {delivery:deliveries}, {deferred:deliveries}
+
+-- A mailbox was read up to a place: what was pushed to a channel there, and was not known to have arrived, has. What a
+-- courier holds, and what failed otherwise, is noted as seen. What lies before the last place read was settled then.
+-- name: delivery_read
+with found as materialized (
+  select id from deliveries
+  where mailbox = :mailbox and handoff_seq <= cast(:place as bigint)
+    and handoff_seq > coalesce((select b.read_seq from mailboxes b where b.name = :mailbox), 0)
+    and carrier = 'channel' and {is_pushed}
+), come as materialized (
+  select id from deliveries where id in (select id from found) and {is_pushed} order by id {wait_lock}
+)
+update deliveries set
+  state = case when {arrived} then case when ack_mode = 'acknowledged' then 'awaiting_ack' else 'injected' end else state end,
+  reason = case when {arrived} then null else reason end,
+  next_attempt_at = case when {arrived} then null else next_attempt_at end,
+  ack_deadline = case when {arrived} and ack_mode = 'acknowledged' then {now} + cast(:ack as bigint) end,
+  doubtful = case when {arrived} then false else doubtful end,
+  delivered_at = case when {arrived} then coalesce(delivered_at, {now}) else delivered_at end,
+  seen_at = coalesce(seen_at, {now}), updated_at = {now}
+where id in (select id from come) and {is_pushed}
+returning {touched}
+
+-- fragment: arrived
+(lease_id is null and coalesce(reason, 'unconfirmed') = 'unconfirmed')
+
+-- fragment: is_pushed
+state in ('pending', 'failed') and ({arrived} or seen_at is null)
 
 -- fragment: ack_set
 state = 'acknowledged', acknowledged_at = {now}, next_attempt_at = null, ack_deadline = null, reason = null,
@@ -297,7 +348,7 @@ with found as materialized (
   select id from deliveries where id in (select id from found) and {is_lapsed} order by id {lock}
 )
 update deliveries set {lapse_set} where id in (select id from come) and {is_lapsed}
-returning target_key, message_id
+returning {touched}
 
 -- name: post_overdue
 with found as materialized (
@@ -310,7 +361,7 @@ update deliveries set state = case when {spent} then 'failed' else 'pending' end
   doubtful = case when {spent} then doubtful else false end, ack_deadline = null,
   last_failure_reason = cast(:why as text), updated_at = {now}
 where id in (select id from come) and {is_overdue}
-returning target_key, message_id
+returning {touched}
 
 -- name: post_expired
 with found as materialized (
@@ -323,7 +374,7 @@ with found as materialized (
 )
 update deliveries set state = 'failed', reason = 'expired', next_attempt_at = null, updated_at = {now}
 where id in (select id from come) and {is_pending:state} and lease_id is null
-returning target_key, message_id
+returning {touched}
 
 -- These are written so that no partial index fits: these rows are found by their ids. No state is ever ''.
 -- fragment: is_pending

@@ -52,6 +52,11 @@ from endpoints e where 1 = 1
 [channel] and e.id in (select k.endpoint_id from attachments k where k.what = 'channel' and k.name = :channel)
 order by e.seq limit :limit
 
+-- The endpoints of a carrier that the daemons' settings named, and whether some daemon has given a sign of each lately.
+-- name: endpoints_appointed slow
+select {endpoint:e}, e.seen_at > {now} - cast(:silent as bigint) from endpoints e
+where e.created_by = 'postroom' and e.carrier = :carrier and e.ended_at is null
+
 -- Which of these endpoints are live.
 -- name: endpoints_live
 select e.id from endpoints e where e.id {among:ids} and {live:e}

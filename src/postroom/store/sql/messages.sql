@@ -12,6 +12,11 @@ select {message:m} from messages m where m.id {among:ids}
 select {message:m} from messages m where m.created_by = 'postroom' and m.correlation_id = :about
 order by m.seq desc limit :limit
 
+-- The first answer to a message that somebody else sent after it.
+-- name: reply_first
+select {message:m} from messages m where m.reply_to = :id and m.seq > :after and m.sender <> :sender
+order by m.seq limit 1
+
 -- The texts of the list parameter names, globs as this engine has them, cover $1.
 -- fragment: spoken [postgres]
 $1 ~ any(cast(:names as text[]))

@@ -24,7 +24,8 @@ select {now},
     join attempts a on a.todo_id = h.id where a.outcome in ('released', 'lapsed'))
 
 -- name: rings_of
-select r.endpoint_id, r.claimed_at, r.message_id, r.rung_at, r.next_at, r.step, r.own, d.state, d.reason, d.lease_id is not null
+select r.endpoint_id, r.claimed_at, r.message_id, r.rung_at, r.next_at, r.step, r.own, d.state, d.reason,
+  d.lease_id is not null, d.handoff_seq is not null
 from rings r left join deliveries d on d.message_id = r.message_id
 where r.queue = :queue
 
@@ -51,26 +52,33 @@ and ({holder:c.owner} = {claimant} or c.owner = {claimant_worker})
 -- fragment: own_work
 from todos w where w.queue = :queue and w.state = 'pending' and w.available_at is null and w.assignee =
 
+-- What was pushed to a channel has got there, as far as can be told, and is not on its way.
 -- fragment: on_its_way
 (select 1 from deliveries p where p.target_key = e.target_key and p.state = 'pending' and $1
+  and (p.carrier <> 'channel' or p.handoff_seq is null)
   and (p.expires_at is null or p.expires_at > {now}) limit 1) is not null
 
 -- fragment: its_letters
 from deliveries h where h.mailbox = coalesce(e.name, e.id) and h.handoff_seq is not null order by h.handoff_seq desc
 
+-- Whether somebody can ring at e: nobody writes to a webhook that is disabled, or whose daemon is not there.
+-- fragment: within_call
+({live:e} and (e.carrier <> 'webhook' or e.seen_at > {now} - cast(:silent as bigint)))
+
 -- Each endpoint that listens to the queue: whether it is live, whether it is at work (something on its way to it or not
 -- acknowledged yet, a turn that is on, a todo that it holds), when it last had anything to do, whether it holds a todo
--- of this very queue, and what waits there for it alone: how many, and the first. Each is looked up row by row, so that
+-- of this very queue, and what waits there for it alone: how many, and the first. A webhook has no work of its own, and a
+-- message that it failed to take may wait for hours: it is never busy. Each is looked up row by row, so that
 -- no plan reads a table whole for the sake of all seats at once.
 -- name: ring_seats
-select {endpoint:e}, {live:e},
-  {on_its_way:p.lease_id is null and p.next_attempt_at is null}
+select {endpoint:e}, {within_call},
+  e.carrier <> 'webhook' and ({on_its_way:p.lease_id is null and p.next_attempt_at is null}
     or {on_its_way:p.lease_id is null and p.next_attempt_at is not null}
     or (select h.lease_id {leased_at:e.target_key}) is not null
     or (select max(n.ack_deadline) from (select h.state, h.ack_deadline {its_letters} limit 5) n
       where n.state = 'awaiting_ack') > {now}
     or (select g.turn_delivery from targets g where g.target_key = e.target_key) is not null
-    or (select 1 from todos c where {held_by_seat} limit 1) is not null,
+    or (select 1 from todos c where {held_by_seat} limit 1) is not null),
   {greatest}(e.created_at, coalesce((select coalesce(h.delivered_at, h.updated_at) {its_letters} limit 1), 0),
     coalesce((select max({greatest}(coalesce(r.rung_at, 0), coalesce(r.claimed_at, 0)))
       from rings r where r.endpoint_id = e.id), 0)),

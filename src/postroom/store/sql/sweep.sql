@@ -96,6 +96,12 @@ returning key
 -- name: clock
 select {now}
 
+-- name: engine_version [sqlite]
+select sqlite_version()
+
+-- name: engine_version [postgres]
+select current_setting('server_version')
+
 -- The age in seconds of the oldest open snapshot: it keeps dead rows and slows every claim.
 -- name: oldest_snapshot [postgres]
 select coalesce(max(extract(epoch from now() - xact_start)), 0) from pg_stat_activity

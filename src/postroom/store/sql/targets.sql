@@ -69,6 +69,9 @@ where t.target_key = :target_key
 -- fragment: waits
 state = 'pending' and lease_id is null and (expires_at is null or expires_at > {now})
 
+-- name: target_seated
+select exists (select 1 from endpoints e where e.target_key = :target_key and e.ended_at is null and {live:e})
+
 -- name: target_defer
 update targets set busy_reason = cast(:reason as text), busy_since = case when cast(:reason as text) is not null then {now} end
 where target_key = :target_key and busy_reason is distinct from cast(:reason as text)

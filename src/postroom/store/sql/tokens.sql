@@ -28,7 +28,7 @@ with held as materialized (
 update todos t set state = 'pending', owner = null, lease_id = null, lease_expires_at = null, claim_key = null,
   claimed_at = null, attempt = greatest(t.attempt - 1, 0), updated_at = {now}
 from held where t.id = held.id
-returning t.queue
+returning t.id, t.queue
 
 -- name: token_release_claims [sqlite]
 insert into attempts (todo_id, lease_id, owner, claimed_at, ended_at, outcome, note)
@@ -37,4 +37,4 @@ on conflict do nothing;
 update todos set state = 'pending', owner = null, lease_id = null, lease_expires_at = null, claim_key = null,
   claimed_at = null, attempt = max(attempt - 1, 0), updated_at = :now
 where state = 'claimed' and {owned}
-returning queue
+returning id, queue
