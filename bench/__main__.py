@@ -7,7 +7,7 @@ import asyncio
 import platform
 import sys
 
-from bench import backlog, intake, latency, memory, post, process, protocol, terminals, throughput, waking
+from bench import backlog, intake, latency, mcp, memory, post, process, protocol, terminals, throughput, waking
 from bench.places import postgres_place, sqlite_place
 from bench.table import Table
 
@@ -29,6 +29,8 @@ async def _measure(chosen: list[str], engines: list[str], scale: float, table: T
                 await protocol.run(place, table, scale)
             if "waking" in chosen:
                 await waking.run(place, table, scale)
+            if "mcp" in chosen:
+                await mcp.run(place, table, scale)
             if "memory" in chosen:
                 await memory.run(place, table, scale)
     if "terminals" in chosen:
@@ -39,7 +41,19 @@ async def _measure(chosen: list[str], engines: list[str], scale: float, table: T
 
 def main() -> int:
     """Measure and print: 0 when every bound was kept."""
-    parts = ["throughput", "backlog", "latency", "intake", "post", "socket", "waking", "memory", "terminals", "process"]
+    parts = [
+        "throughput",
+        "backlog",
+        "latency",
+        "intake",
+        "post",
+        "socket",
+        "waking",
+        "mcp",
+        "memory",
+        "terminals",
+        "process",
+    ]
     options = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     options.add_argument("parts", nargs="*", default=parts, help=f"of {', '.join(parts)}; all by default")
     options.add_argument("--engine", action="append", choices=["sqlite", "postgres"], help="both by default")

@@ -34,15 +34,15 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev"))
 
 
-OPENCODE = "opencode"
-"""The mark of the tests against the real opencode, which take 350 MB a version and are run when they are asked for."""
+APART = ("opencode", "clients")
+"""The marks of the tests against the clients' own programs, which take 350 MB each and are run when they are asked for."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the real opencode out where it was not asked for."""
-    if OPENCODE in str(config.getoption("-m")):
-        return
-    left_out = [item for item in items if item.get_closest_marker(OPENCODE) is not None]
+    """Leave the clients' own programs out where they were not asked for."""
+    asked = str(config.getoption("-m"))
+    apart = [mark for mark in APART if mark not in asked]
+    left_out = [item for item in items if any(item.get_closest_marker(mark) is not None for mark in apart)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from postroom.config_post import PostSettings, read_post
+from postroom.carriers.webhook_place import WebhookPlace
+from postroom.config_post import RATE_PER_MINUTE, PostSettings, read_post
+from postroom.config_webhook import read_webhooks
 from postroom.errors import Invalid, Misconfigured
 from postroom.limits import check_settings
 from postroom.model import QueueSettings
@@ -18,7 +20,7 @@ from postroom.model import QueueSettings
 DEFAULT_PORT = 7373
 
 _TOP = {"data", "database", "host", "port", "socket", "hooks_port", "open"}
-_TABLES = {"http", "source", "queue", "opencode", "gita", "post"}
+_TABLES = {"http", "source", "queue", "opencode", "gita", "post", "webhook"}
 _QUEUE = {
     "lease_s": "lease_ms",
     "max_attempts": "max_attempts",
@@ -49,6 +51,7 @@ class Settings:
     sources: tuple[Mapping[str, Any], ...] = ()
     queues: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     post: PostSettings = field(default_factory=PostSettings)
+    webhooks: tuple[WebhookPlace, ...] = ()
     file: Path | None = None
     origins: Mapping[str, str] = field(default_factory=dict)
 
@@ -78,6 +81,12 @@ class Settings:
             shown.append((name, said, str(self.file)))
         for n, place in enumerate(self.post.opencode):
             shown.append((f"opencode[{n}]", place.url + (" with a password" if place.password else ""), str(self.file)))
+        rate = self.post.rate_per_minute
+        shown.append(("post.rate_per_minute", str(rate), "default" if rate == RATE_PER_MINUTE else str(self.file)))
+        for n, entry in enumerate(self.post.allow):
+            said = f"{', '.join(entry.senders)} to {', '.join(entry.recipients)}"
+            shown.append((f"post.allow[{n}]", said, str(self.file)))
+        shown += [(f"webhook.{one.name}", one.said(), str(self.file)) for one in self.webhooks]
         for name, changes in self.queues.items():
             said = ", ".join(f"{key}={value}" for key, value in changes.items())
             shown.append((f"queue.{name}", said, str(self.file)))
@@ -172,6 +181,7 @@ def load_settings(
         sources=_sources(table, wrong),
         queues=_queues(table, wrong),
         post=read_post(table, env, wrong),
+        webhooks=read_webhooks(table, env, file.parent if file is not None else folder, wrong),
         file=file,
         origins=origins,
     )

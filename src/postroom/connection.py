@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import httpx2
@@ -33,7 +34,7 @@ class Connection:
             raise Invalid(f"timeout is {timeout}; expected seconds above 0", field="timeout")
         self.address = address
         self._timeout = timeout
-        self._jitter = jitter
+        self._jitter = self.jitter = jitter
         headers = {"accept": "application/json", "user-agent": "postroom-client"}
         if address.token is not None:
             if not address.token.isascii() or not address.token.isprintable():
@@ -56,6 +57,36 @@ class Connection:
     async def aclose(self) -> None:
         """Close it; a later call is unavailable."""
         await self._http.aclose()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed for good."""
+        return self._http.is_closed
+
+    @asynccontextmanager
+    async def opened(
+        self, path: str, query: Sequence[tuple[str, str]], quiet_s: float
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The pieces of an answer that goes on, as they come; after `quiet_s` without any it counts as broken.
+
+        Raises Unavailable when it cannot be had, breaks or ends in the middle of a piece, and what a refusal is.
+        """
+        limits = httpx2.Timeout(None, connect=min(CONNECT_S, self._timeout), read=quiet_s)
+        headers = {"accept": "text/event-stream"}
+        try:
+            async with self._http.stream("GET", path, params=list(query), headers=headers, timeout=limits) as answer:
+                if answer.status_code >= 300:
+                    await answer.aread()
+                    raise self._refusal(answer)
+                if not answer.headers.get("content-type", "").startswith("text/event-stream"):
+                    raise Unavailable(f"what answers at {self.address} is no stream of Postroom's")
+                yield answer.aiter_bytes()
+        except httpx2.HTTPError as error:
+            raise Unavailable(f"the connection to {self.address} broke: {error or type(error).__name__}") from None
+        except RuntimeError as error:
+            if not self._http.is_closed:
+                raise
+            raise Unavailable("this client is closed") from error
 
     async def call(
         self,

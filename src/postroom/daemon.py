@@ -12,20 +12,24 @@ from pathlib import Path
 from typing import Any
 
 from postroom.carriers.carrier import Carrier
+from postroom.carriers.channel import ChannelCarrier
 from postroom.carriers.courier import Courier
 from postroom.carriers.opencode_server import OpencodeServer
 from postroom.carriers.roll import Roll
 from postroom.carriers.table import make_carriers
 from postroom.carriers.whereabouts import Whereabouts
 from postroom.config import Settings
+from postroom.doors.tally import Tally
 from postroom.endpoint import CarrierKind
 from postroom.errors import Misconfigured, PostroomError, Unavailable
 from postroom.ids import RandomIds
 from postroom.installation import Installation, read_sources
 from postroom.model import Principal, Role
 from postroom.office import Office, compose, connect, make_engine, wall_clock
+from postroom.services.appointed import Appointments
 from postroom.services.gita import GitaRegistry, registry_file
 from postroom.sources.roster import Roster
+from postroom.store.endpoints import EndpointTable
 from postroom.store.statements import Dialect
 
 __all__ = ["Daemon", "Office", "compose", "connect", "make_engine", "serve", "wall_clock"]
@@ -44,11 +48,22 @@ class Daemon:
     def __init__(self, settings: Settings, office: Office, carriers: Mapping[CarrierKind, Carrier]) -> None:
         self.settings = settings
         self.courier = Courier(office.dispatch, carriers, office.wake, listening=lambda: office.engine.listening)
+        channel = carriers.get(CarrierKind.CHANNEL)
+        self._channel = channel if isinstance(channel, ChannelCarrier) else None
         self._roll = Roll(office.registry, carriers)
+        self._webhooks = Appointments(
+            office.engine,
+            EndpointTable(settings.post.policy.live),
+            office.wake,
+            RandomIds(),
+            CarrierKind.WEBHOOK,
+            [place.endpoint() for place in settings.webhooks],
+        )
         self._gita = GitaRegistry(registry_file(os.environ, Path.home()), required=settings.post.gita_required)
         self.installation = Installation(settings, office.roster, wall_clock, RandomIds())
         self.office = office
         self.started_at = wall_clock()
+        self._tally: Tally | None = None
         self._reason: str | None = "starting"
         self._stop = asyncio.Event()
         self._failure: Misconfigured | None = None
@@ -68,10 +83,14 @@ class Daemon:
         return {
             "version": __version__,
             "engine": str(self.office.engine.dialect),
+            "engine_version": await self.office.sweep.engine_version(),
+            "now": show_time(wall_clock()),
+            "clock_skew_ms": await self.office.sweep.clock_skew_ms(),
             "ready": self._reason is None,
             "uptime_s": round((wall_clock() - self.started_at) / 1000, 1),
             "waiting_claims": self.office.waiting.waiting,
             "waiting_readers": self.office.watch.waiting,
+            "listeners": self.office.happenings.listening,
             "queues": [queue_view(status) for status in queues],
             "sweep": {
                 "last_run_at": show_time(report.last_run_at),
@@ -85,6 +104,7 @@ class Daemon:
             "doorbell": dict(self.office.doorbell.status()),
             "gita": {"file": str(self._gita.file), "required": self._gita.required},
             "sources": [source.name for source in self.office.roster],
+            "hooks": self._tally.shown() if self._tally is not None and principal.admin else {},
             "warnings": [*self.office.roster.warnings, *await self.office.sweep.warnings()],
         }
 
@@ -103,7 +123,10 @@ class Daemon:
         chosen = self.settings
         capture = Capture(chosen.data / "protocol.jsonl", wall_clock)
         hooks = HooksDoor(self.office.roster, self.office.intake, self.ready, wall_clock)
-        mcp = McpDoor(lambda principal: self.office.desk(principal, "mcp"), self.office.mail, chosen.http_hosts)
+        self._tally = hooks.tally
+        mcp = McpDoor(
+            lambda principal: self.office.desk(principal, "mcp"), self.office.mail, chosen.http_hosts, self.office.view
+        )
         listeners = Listeners(
             self._app(hooks, mcp),
             hooks,
@@ -128,6 +151,9 @@ class Daemon:
         finally:
             await self.office.waiting.close()
             await self.office.watch.close()
+            self.office.happenings.close()
+            if self._channel is not None:
+                self._channel.hang_up()
             listeners.stop()
             await self.courier.close()
             keeper.cancel()
@@ -160,7 +186,15 @@ class Daemon:
         self._reason = None
         async with asyncio.TaskGroup() as tasks:
             office = self.office
-            for run in (office.sweep.run, self.courier.run, self._roll.run, office.doorbell.run, office.handover.run):
+            for run in (
+                office.sweep.run,
+                self.courier.run,
+                self._roll.run,
+                self._webhooks.run,
+                office.doorbell.run,
+                office.handover.run,
+                office.assigning.run,
+            ):
                 tasks.create_task(run())
 
     async def _prepare(self) -> None:
@@ -173,6 +207,7 @@ class Daemon:
         if self.office.engine.dialect is Dialect.SQLITE:
             # The file is this process's alone, so whoever held a lease is gone.
             await self.office.dispatch.lapse_all()
+        await self._webhooks.settle()
         for name, changes in self.settings.queues.items():
             try:
                 await self.office.queues.put(operator, name, dict(changes))
@@ -216,9 +251,11 @@ class Daemon:
                 tokens=office.tokens,
                 trace=office.trace,
                 post=office.post,
+                replies=office.replies,
                 receipts=office.receipts,
                 inbox=office.inbox,
                 registry=office.registry,
+                happenings=office.happenings,
                 place=office.place,
                 desk_for=lambda principal: office.desk(principal, "api"),
                 status=self.status,
@@ -226,6 +263,7 @@ class Daemon:
                 away=lambda: office.sweep.away,
                 allowed_hosts=self.settings.http_hosts,
                 open_principal=Principal("admin", Role.ADMIN) if self.settings.open else None,
+                channel=self._channel,
                 mcp=mcp,
                 hooks=hooks,
             )
@@ -251,7 +289,7 @@ def serve(settings: Settings) -> int:
 
     async def main() -> int:
         servers = [OpencodeServer(place.url, place.password) for place in settings.post.opencode]
-        carriers = make_carriers(servers, agents=settings.data / "agents")
+        carriers = make_carriers(servers, agents=settings.data / "agents", webhooks=settings.webhooks, clock=wall_clock)
         whereabouts = Whereabouts(carriers.values())
         office = compose(
             make_engine(settings.database),
@@ -259,6 +297,8 @@ def serve(settings: Settings) -> int:
             policy=settings.post.policy,
             place=whereabouts,
             directory=whereabouts.directory,
+            allow=settings.post.allow,
+            rate_per_minute=settings.post.rate_per_minute,
         )
         return await Daemon(settings, office, carriers).run(announce)
 

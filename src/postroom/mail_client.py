@@ -12,7 +12,7 @@ from postroom.endpoint import Endpoint, EndpointFilter
 from postroom.errors import Invalid, NotFound
 from postroom.ids import Prefix, check_id
 from postroom.limits import check_queue
-from postroom.message import Admitted, InboxPage, MessageFilter, MessagePage, Posted
+from postroom.message import Admitted, InboxPage, MessageFilter, MessagePage, Posted, Reply
 from postroom.post import Channel, Occupant
 from postroom.postage import check_message_id, check_party
 from postroom.text import check_json
@@ -61,6 +61,12 @@ class ClientPost:
         query = query_of(until=until, wait_s=wait_s or None)
         answer = await self._call("GET", _message_path(id), query=query, again=True, wait_s=_wait(wait_s))
         return mail_wire.posted_of(answer["message"])
+
+    async def reply(self, id: str, *, wait_s: float = 0.0) -> Reply:
+        """The first message that answers this one, once there is one or nobody can answer any more. Raises NotFound."""
+        query = query_of(wait_s=wait_s or None)
+        answer = await self._call("GET", _message_path(id, "reply"), query=query, again=True, wait_s=_wait(wait_s))
+        return mail_wire.reply_of(answer)
 
     async def messages(self, asked: MessageFilter) -> MessagePage:
         """A page of messages, newest first."""
@@ -147,6 +153,20 @@ class ClientPost:
     async def detach(self, id: str) -> Endpoint:
         """Attached -> ended, for ever."""
         return mail_wire.endpoint_of((await self._call("DELETE", _endpoint_path(id), again=True))["endpoint"])
+
+    async def parcel(self, endpoint_id: str, wait_s: float) -> Mapping[str, Any] | None:
+        """The next message of a channel's endpoint that this program attached, as `GET …/parcels` gives it; None for none.
+
+        A wait is a sign of life besides. Raises NotFound, and Conflict for an endpoint that has ended.
+        """
+        query, path = query_of(wait_s=wait_s), f"{_endpoint_path(endpoint_id)}/parcels"
+        parcel: Mapping[str, Any] | None = (await self._call("GET", path, query=query, wait_s=_wait(wait_s)))["parcel"]
+        return parcel
+
+    async def answer_parcel(self, endpoint_id: str, delivery_id: str, outcome: str, reason: str | None = None) -> None:
+        """Handed over -> `pushed`, or `refused`. Raises Conflict for a message that is not out any more."""
+        path = f"{_endpoint_path(endpoint_id)}/parcels/{check_id(delivery_id, Prefix.DELIVERY, 'delivery_id')}"
+        await self._call("POST", path, {"outcome": outcome, **given(reason=words(reason))})
 
     async def endpoints(self, asked: EndpointFilter) -> list[Endpoint]:
         """The endpoints that fit, oldest first."""

@@ -21,6 +21,7 @@ from postroom.message import (
     MessagePage,
     Posted,
     Priority,
+    Reply,
 )
 from postroom.post import Channel, Occupant, Traffic
 from postroom.wire import read_time, show_time
@@ -96,6 +97,15 @@ def admitted_view(admitted: Admitted) -> dict[str, Any]:
         "message": None if admitted.posted is None else posted_view(admitted.posted),
         "deduplicated": admitted.deduplicated,
         "rebound": admitted.rebound,
+    }
+
+
+def reply_view(reply: Reply) -> dict[str, Any]:
+    """What came back to a message, null while nothing did; the message itself; and whether nobody can answer it."""
+    return {
+        "reply": None if reply.answer is None else posted_view(reply.answer),
+        "message": posted_view(reply.asked),
+        "in_vain": reply.in_vain,
     }
 
 
@@ -307,6 +317,12 @@ def admitted_of(view: Mapping[str, Any]) -> Admitted:
     return Admitted(
         view["id"], None if posted is None else posted_of(posted), view["deduplicated"], view.get("rebound", False)
     )
+
+
+def reply_of(view: Mapping[str, Any]) -> Reply:
+    """What came back to a message, of its view."""
+    answer = view["reply"]
+    return Reply(posted_of(view["message"]), None if answer is None else posted_of(answer))
 
 
 def page_of(view: Mapping[str, Any]) -> MessagePage:

@@ -207,6 +207,22 @@ class Admitted:
 
 
 @dataclass(frozen=True, slots=True)
+class Reply:
+    """What came back to a message: the message that was asked about, and the first that answers it, None while none does."""
+
+    asked: Posted
+    answer: Posted | None
+
+    @property
+    def in_vain(self) -> bool:
+        """Whether nobody can answer: none of its deliveries arrived, may have arrived, or is on its way."""
+        return self.answer is None and not any(
+            one.live or one.doubtful or one.delivered_at is not None or one.state is DeliveryState.ACKNOWLEDGED
+            for one in self.asked.deliveries
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class MessageFilter:
     """Which messages a list or history shows, newest first. `state` is one delivery state that some delivery is in."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,8 @@ from postroom.ids import Ids, RandomIds
 from postroom.limits import check_name
 from postroom.model import Principal, Role
 from postroom.services.addresses import AddressBook
+from postroom.services.allowed import Allowance, Allowed
+from postroom.services.assigning import AssigningService
 from postroom.services.attaching import Place
 from postroom.services.claims import ClaimService
 from postroom.services.dispatch import DispatchService
@@ -24,15 +26,19 @@ from postroom.services.doorbell import Doorbell
 from postroom.services.endings import EndingService
 from postroom.services.events import EventService
 from postroom.services.handover import HandoverService
+from postroom.services.happenings import Happenings
 from postroom.services.inbox import InboxService
 from postroom.services.intake import IntakeService
 from postroom.services.local import LocalDesk
 from postroom.services.local_post import LocalPost
+from postroom.services.local_view import LocalView
 from postroom.services.post import PostService
 from postroom.services.queues import QueueService
+from postroom.services.rates import Rates
 from postroom.services.receipts import ReceiptService
 from postroom.services.registry import Registry
 from postroom.services.replays import ReplayService
+from postroom.services.replies import ReplyService
 from postroom.services.requests import Requests
 from postroom.services.rulesets import RuleSetService
 from postroom.services.sorting import Sorter
@@ -48,6 +54,7 @@ from postroom.services.watch import Watch
 from postroom.services.workplaces import Directory
 from postroom.sources.roster import Roster
 from postroom.store.admissions import AdmissionTable
+from postroom.store.assignments import AssignmentTable
 from postroom.store.claims import ClaimTable
 from postroom.store.deliveries import DeliveryTable
 from postroom.store.endpoints import EndpointTable
@@ -94,11 +101,14 @@ class Office:
     dispatch: DispatchService
     receipts: ReceiptService
     post: PostService
+    replies: ReplyService
     inbox: InboxService
     registry: Registry
     doorbell: Doorbell
     handover: HandoverService
+    assigning: AssigningService
     watch: Watch
+    happenings: Happenings
     place: Place
     sweep: Sweep
     wake: Wake
@@ -110,7 +120,13 @@ class Office:
 
     def mail(self, principal: Principal, place: Place | None = None) -> LocalPost:
         """The verbs of the post for one principal; `place` knows the carriers' addresses, the office's own by default."""
-        return LocalPost(principal, self.post, self.receipts, self.inbox, self.registry, place or self.place)
+        return LocalPost(
+            principal, self.post, self.replies, self.receipts, self.inbox, self.registry, place or self.place
+        )
+
+    def view(self, principal: Principal) -> LocalView:
+        """Queues and happenings for one principal."""
+        return LocalView(principal, self.queues, self.happenings)
 
 
 def make_engine(url: str, clock: Callable[[], int] = wall_clock) -> Engine:
@@ -136,12 +152,15 @@ def compose(
     policy: Policy | None = None,
     place: Place | None = None,
     directory: Directory | None = None,
+    allow: Sequence[Allowance] = (),
+    rate_per_minute: int = 0,
 ) -> Office:
     """Every service over an engine; nothing runs yet. `roster` holds the sources, none when it is not given.
 
     policy: how long leases, acknowledgements and turns of the post take, the usual one when it is not given. place:
     the carriers' addresses; without it those of inboxes and sessions. directory: where an endpoint's place is, told to who
-    asks who works here.
+    asks who works here. allow: who may write to whom, everybody to everybody when there is none. rate_per_minute: how many
+    messages an agent's sender may send, 0 any number.
     """
     ids = ids or RandomIds()
     jitter = jitter or random.Random()
@@ -173,6 +192,8 @@ def compose(
         watch,
         ids,
         clock,
+        Allowed(allow),
+        Rates(rate_per_minute, time.monotonic),
     )
     return Office(
         engine=engine,
@@ -193,7 +214,8 @@ def compose(
         dispatch=dispatch,
         receipts=ReceiptService(engine, delivery_table, requests, wake),
         post=post,
-        inbox=InboxService(engine, mailbox_table, endpoint_table, watch),
+        replies=ReplyService(engine, posted_table, post, watch),
+        inbox=InboxService(engine, mailbox_table, delivery_table, endpoint_table, watch, wake),
         registry=Registry(engine, endpoint_table, wake, ids, directory),
         doorbell=Doorbell(
             engine,
@@ -205,8 +227,12 @@ def compose(
             ids,
             clock,
         ),
-        handover=HandoverService(engine, HandoverTable(), admission_table, endpoint_table, book, wake, ids, clock),
+        handover=HandoverService(engine, HandoverTable(), admission_table, book, wake, ids, clock),
+        assigning=AssigningService(
+            engine, AssignmentTable(), todo_table, admission_table, endpoint_table, book, wake, ids, clock
+        ),
         watch=watch,
+        happenings=Happenings(wake, watch, clock),
         place=place or Whereabouts(),
         sweep=Sweep(engine, sweep_table, queue_table, dispatch, wake, clock),
         wake=wake,
@@ -223,7 +249,7 @@ async def connect(url: str, *, name: str = "python") -> AsyncIterator[LocalDesk]
     check_name(name, "name")
     office = compose(make_engine(url))
     await office.engine.open()
-    keeping = [asyncio.create_task(run()) for run in (office.sweep.run, office.handover.run)]
+    keeping = [asyncio.create_task(run()) for run in (office.sweep.run, office.handover.run, office.assigning.run)]
     try:
         yield office.desk(Principal(name, Role.ADMIN))
     finally:
@@ -232,4 +258,5 @@ async def connect(url: str, *, name: str = "python") -> AsyncIterator[LocalDesk]
         await asyncio.gather(*keeping, return_exceptions=True)
         await office.waiting.close()
         await office.watch.close()
+        office.happenings.close()
         await office.engine.close()

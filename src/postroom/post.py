@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from postroom.endpoint import CarrierKind, Endpoint, EndpointFilter
-from postroom.message import Admitted, InboxPage, MessageFilter, MessagePage, Posted
+from postroom.message import Admitted, InboxPage, MessageFilter, MessagePage, Posted, Reply
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +128,13 @@ class Post(Protocol):
         """The message with its deliveries; waits up to wait_s (50 s at most) until it is `handed_off` or `acknowledged`.
 
         It also returns as soon as no delivery can come to that any more. Raises NotFound.
+        """
+        ...
+
+    async def reply(self, id: str, *, wait_s: float = 0.0) -> Reply:
+        """The first message that answers this one; waits up to wait_s (50 s at most) for it. Its sender and admins may ask.
+
+        It also returns, without one, as soon as nobody can answer any more. Raises NotFound.
         """
         ...
 

@@ -21,6 +21,10 @@ KEEP_MESSAGES: Final = 14 * DAY
 KEEP_ADMISSIONS: Final = 400 * DAY
 KEEP_ENDPOINTS: Final = 30 * DAY
 DEFAULT_KIND: Final = "chat"
+LATEST: Final = "latest"
+"""As `since` of an inbox: the newest of what is unread, as many as the page may hold."""
+RING_KIND: Final = "queue.ring"
+"""The kind of a message that is a ring."""
 
 _MESSAGE_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _KIND: Final = re.compile(r"[a-z][a-z0-9_.-]{0,63}")

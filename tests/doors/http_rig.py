@@ -10,6 +10,8 @@ from typing import Any, Self
 
 import httpx2
 
+from postroom.carriers.channel import ChannelCarrier
+from postroom.carriers.whereabouts import Whereabouts
 from postroom.doors.firing import Fired
 from postroom.doors.hooks import HooksDoor
 from postroom.doors.http.api import Api
@@ -41,6 +43,7 @@ class Rig:
     def __init__(self, engine: Engine, *, hosts: tuple[str, ...] = (), open_: bool = False, mcp: Any = None) -> None:
         self.roster = Roster(build_sources(SOURCES, {}, Path()))
         self.office: Office = compose(engine, roster=self.roster)
+        self.channel = ChannelCarrier()
         self.reason: str | None = None
         self.now = 1_800_000_000_000
         self.hooks = HooksDoor(self.roster, self.office.intake, lambda: self.reason, lambda: self.now)
@@ -61,10 +64,13 @@ class Rig:
                 trace=self.office.trace,
                 desk_for=lambda principal: self.office.desk(principal, "api"),
                 post=self.office.post,
+                replies=self.office.replies,
                 receipts=self.office.receipts,
                 inbox=self.office.inbox,
                 registry=self.office.registry,
-                place=self.office.place,
+                happenings=self.office.happenings,
+                place=Whereabouts([self.channel]),
+                channel=self.channel,
                 status=self._status,
                 ready=lambda: self.reason,
                 allowed_hosts=hosts,

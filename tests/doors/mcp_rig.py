@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, cast
 
 import uvicorn
 from mcp.client import Client
+from mcp.shared.exceptions import MCPDeprecationWarning
+from mcp_types import ResourceUpdatedNotification
 
 from postroom.desk import Desk
 from postroom.doors.mcp.server import build_server
-from postroom.doors.mcp.spec import Caller
+from postroom.doors.mcp.spec import Caller, View
 from postroom.model import Principal
 from postroom.post import Post
 from tests.doors.memory_desk import MemoryDesk, Shelf
@@ -35,16 +38,36 @@ NO_POST = cast(Post, NoPost())
 
 @asynccontextmanager
 async def at_desk(
-    desk: Desk, era: str = ERAS[0], *, name: str = "agent", post: Post = NO_POST
+    desk: Desk,
+    era: str = ERAS[0],
+    *,
+    name: str = "agent",
+    post: Post = NO_POST,
+    view: View | None = None,
+    heard: list[str] | None = None,
 ) -> AsyncIterator[Client]:
-    """The SDK's own client, in one of the eras, before a server over this desk and this post of the name."""
+    """The SDK's own client, in one of the eras, before a server over this desk, this post and this view of the name.
+
+    heard: where the addresses are put of which the server sends notices on the connection itself.
+    """
     holder = Principal(name)
 
     async def caller_of(_: object) -> Caller:
-        return Caller(desk, post, holder.holds)
+        return Caller(desk, post, holder.holds, view=view)
 
-    async with Client(build_server(caller_of), mode=era) as client:
+    async def hear(message: Any) -> None:
+        if heard is not None and isinstance(message, ResourceUpdatedNotification):
+            heard.append(str(message.params.uri))
+
+    async with Client(build_server(caller_of), mode=era, message_handler=hear) as client:
         yield client
+
+
+async def subscribe(client: Client, uri: str, *, end: bool = False) -> None:
+    """Ask for notices of a resource as the revisions before 2026-07-28 do, or no longer."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MCPDeprecationWarning)
+        await (client.session.unsubscribe_resource(uri) if end else client.session.subscribe_resource(uri))
 
 
 async def good(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:

@@ -417,6 +417,7 @@ def test_a_token_may_speak_as_others(daemon: FakeDaemon, capsys: Output) -> None
         (("send", "--to", SESSION, "x" * (64 * 1024 + 1)), 1),
         (("message", "show", MESSAGE), 0),
         (("message", "list"), 0),
+        (("message", "reply", MESSAGE), 4),
         (("inbox", "--unread"), 0),
         (("channel", "list"), 0),
         (("endpoints",), 0),
@@ -428,6 +429,7 @@ def test_a_token_may_speak_as_others(daemon: FakeDaemon, capsys: Output) -> None
 def test_verbs_stay_light(daemon: FakeDaemon, words: tuple[str, ...], code: int) -> None:
     daemon.answer("POST", "/v1/messages", sent(delivery("injected")), 202)
     daemon.answer("GET", ONE, {"message": message(delivery("injected"))})
+    daemon.answer("GET", f"{ONE}/reply", {"reply": None, "message": message(delivery()), "in_vain": False})
     daemon.answer("GET", "/v1/messages", {"messages": [message(delivery())], "next_cursor": None})
     daemon.answer("GET", "/v1/inbox", fake_post.inbox(letter(1)))
     daemon.answer("GET", "/v1/channels", {"channels": []})
@@ -444,7 +446,7 @@ def test_completion_knows_the_verbs_of_the_post() -> None:
         return child(_POSTROOM_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=count).stdout.split()
 
     assert completed("postroom mess") == ["message"]
-    assert completed("postroom message ") == ["show", "list", "cancel", "retry"]
+    assert completed("postroom message ") == ["show", "list", "reply", "cancel", "retry"]
     assert completed("postroom send --wait ") == ["handed_off", "acknowledged"]
 
 

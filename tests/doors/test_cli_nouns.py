@@ -239,7 +239,7 @@ def run(**options):
 for name, made in {
     "postroom.config": {"load_settings": load_settings},
     "postroom.daemon": {"serve": serve},
-    "postroom.demo": {"run_demo": lambda: 5},
+    "postroom.demos.run": {"run_demo": lambda story, keep: 5},
     "postroom.doors.mcp": {"__path__": []},
     "postroom.doors.mcp.stdio": {"run": run},
 }.items():
@@ -290,5 +290,5 @@ def test_config_prints_where_each_setting_came_from() -> None:
 def test_mcp_and_demo_are_started_by_name() -> None:
     done = child("mcp", "--agent", "ann", "--url", "http://127.0.0.1:1", "--token-file", "t", program=STUB)
     assert done.returncode == 0
-    assert done.stdout == "mcp {'agent': 'ann', 'url': 'http://127.0.0.1:1', 'token_file': 't'}\n"
+    assert done.stdout == "mcp {'agent': 'ann', 'url': 'http://127.0.0.1:1', 'token_file': 't', 'channel': None}\n"
     assert child("demo", program=STUB).returncode == 5

@@ -120,10 +120,11 @@ def test_the_plugin_that_setup_installs_speaks_for_sessions_alone(
 ) -> None:  # P17, P18
     project = tmp_path / "project"
     project.mkdir()
-    words = ("setup", "opencode", "--project", str(project))
+    words = ("setup", "opencode", "--project", str(project), "--write")
     assert run("postroom", *words).returncode == 0
-    assert "up to date" in run("postroom", *words).stdout.splitlines()[1]
+    assert run("postroom", *words).stdout.count("up to date") == 3
     installed = project / ".opencode" / "plugin" / "postroom.js"
+    plugin_text = installed.read_text("utf-8")
     plugin = Plugin(tmp_path, {}, installed)
 
     sent = plugin.call("swarm_send", "ses_a", to="reader", payload="from a session", msg_id="m1")
@@ -147,5 +148,9 @@ def test_the_plugin_that_setup_installs_speaks_for_sessions_alone(
     assert plugin.call("swarm_read", "ses_b")["messages"] == []
     assert plugin.call("swarm_read", "reader")["error"]["code"] == "forbidden"
 
-    assert run("postroom", *words[:2], "--remove").returncode == 0
+    assert run("postroom", *words[:2], "--remove", "--write").returncode == 0
+    assert plugin.call("swarm_read", "reader")["error"]["code"] == "forbidden", "the project uses it still"
+    assert run("postroom", *words, "--remove").returncode == 0
+    assert not installed.exists()
+    installed.write_text(plugin_text)
     assert plugin.call("swarm_read", "reader")["messages"], "the admin's token is used once its own is gone"

@@ -16,7 +16,8 @@ from postroom.doors.http.body import read_body
 from postroom.doors.http.errors import Gone, WrongMethod, error_answer, fault_answer
 from postroom.doors.http.inflate import gzipped, inflate
 from postroom.doors.http.standing import health_answer
-from postroom.errors import NotFound, PostroomError, Unauthenticated, Unavailable
+from postroom.doors.tally import AFAR, TOO_LARGE, Tally, cause
+from postroom.errors import NotFound, PostroomError, TooLarge, Unauthenticated, Unavailable
 from postroom.event import Incoming, Received
 from postroom.services.rulesets import Sorting
 from postroom.sources.roster import Roster
@@ -66,6 +67,7 @@ class HooksDoor:
         self._ready = ready
         self._clock = clock
         self._one_large = asyncio.Semaphore(1)
+        self.tally = Tally()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -98,10 +100,17 @@ class HooksDoor:
         if reason is not None:
             raise Unavailable("deliveries cannot be stored now")
         if source.local and (far := _from_afar(scope)) is not None:
-            raise _refused(source, f"{far}, and this source is for this machine alone; public = true opens it")
-        body = await read_body(scope["headers"], receive, source.max_bytes, gzip=True)
-        delivery = await self._proved(source, scope, body)
+            raise self._refused(
+                source, AFAR, f"{far}, and this source is for this machine alone; public = true opens it"
+            )
+        try:
+            body = await read_body(scope["headers"], receive, source.max_bytes, gzip=True)
+            delivery = await self._proved(source, scope, body)
+        except TooLarge as error:
+            self.tally.refused(source.name, TOO_LARGE, error.message, self._clock())
+            raise
         received = await self._intake.receive(delivery, source)
+        self.tally.taken(source.name, received.duplicate, self._clock())
         self._roster.note(delivery, self._clock())
         if delivery.answer is not None:
             return Answer(delivery.answer.encode(), 200, b"text/plain; charset=utf-8")
@@ -119,14 +128,14 @@ class HooksDoor:
             async with self._one_large:
                 found = await asyncio.to_thread(source.receive, headers, body, now, query)
         if isinstance(found, Rejected):
-            raise _refused(source, found.reason)
+            raise self._refused(source, cause(found), found.reason)
         return found
 
-
-def _refused(source: Source, reason: str) -> Unauthenticated:
-    """The one answer for every reason, which only the log is told."""
-    log.warning("a delivery to %s is refused: %s", source.name, printable(reason))
-    return Unauthenticated("the delivery could not be verified")
+    def _refused(self, source: Source, why: str, reason: str) -> Unauthenticated:
+        """The one answer for every reason, which only the log and the operator are told."""
+        log.warning("a delivery to %s is refused: %s", source.name, printable(reason))
+        self.tally.refused(source.name, why, printable(reason), self._clock())
+        return Unauthenticated("the delivery could not be verified")
 
 
 def _from_afar(scope: Scope) -> str | None:

@@ -66,9 +66,10 @@ class Verified:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """The request is refused; the reason is for the log alone."""
+    """The request is refused; the reason is for the log alone. untimely: its signed time lies too far from now."""
 
     reason: str
+    untimely: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,7 @@ def stale(at_ms: int, name: str, tolerance_s: int, now_ms: int) -> Rejected | No
     """The refusal of a time that lies further from now than the tolerance, before or after."""
     if abs(now_ms - at_ms) <= tolerance_s * 1000:
         return None
-    return Rejected(f"{name} lies {(now_ms - at_ms) // 1000} s from now")
+    return Rejected(f"{name} lies {(now_ms - at_ms) // 1000} s from now", untimely=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import http.client
 import json
 import shlex
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +20,7 @@ ANSWER_S: Final = 30.0
 CONNECT_S: Final = 5.0
 HEALTH_S: Final = 2.0
 SHORT_ANSWER: Final = 200
+EVENTS: Final = "text/event-stream"
 
 _CODES: Final[Mapping[int, str]] = {
     400: "invalid",
@@ -127,6 +128,27 @@ class Daemon:
             return raw
         raise self._refusal(status, raw, _object(raw))
 
+    @contextmanager
+    def opened(
+        self, path: str, query: Sequence[tuple[str, str]], quiet_s: float
+    ) -> Iterator[tuple[http.client.HTTPConnection, http.client.HTTPResponse]]:
+        """A connection and the answer on it that goes on, to be read within `quiet_s` each time. Raises as `ask` does."""
+        with self._connected() as connection:
+            if connection.sock is not None:
+                connection.sock.settimeout(quiet_s)
+            target = f"{path}?{urlencode(query, errors='surrogatepass')}" if query else path
+            try:
+                connection.request("GET", target, headers={**self._bearer(), "Accept": EVENTS})
+                response = connection.getresponse()
+                kind = response.headers.get_content_type()
+                ours = response.status < 300 and ("Content-Type" not in response.headers or kind == EVENTS)
+                raw = None if ours else response.read(SHORT_ANSWER if response.status < 300 else None)
+            except (OSError, http.client.HTTPException) as error:
+                raise Unreachable(f"the connection to {self.address} broke: {_why(error)}", "Ask again.") from None
+            if raw is not None:
+                raise self._refusal(response.status, raw, _object(raw))
+            yield connection, response
+
     def healthy(self) -> bool:
         """Whether `/health` answers 2xx within two seconds."""
         connection = _unconnected(self.address)
@@ -142,9 +164,7 @@ class Daemon:
     def _exchange(
         self, method: str, target: str, body: Mapping[str, Any] | None, request_id: str | None, wait_s: float
     ) -> tuple[int, bytes]:
-        headers = {"Accept": "application/json"}
-        if self.address.token is not None:
-            headers["Authorization"] = f"Bearer {self.address.token}"
+        headers = {"Accept": "application/json", **self._bearer()}
         if request_id is not None:
             headers["Idempotency-Key"] = request_id
         content = None
@@ -165,6 +185,9 @@ class Daemon:
                     if method == "GET"
                     else "It may have been done all the same: look before you repeat it.",
                 ) from None
+
+    def _bearer(self) -> dict[str, str]:
+        return {} if self.address.token is None else {"Authorization": f"Bearer {self.address.token}"}
 
     @contextmanager
     def _connected(self) -> Iterator[http.client.HTTPConnection]:

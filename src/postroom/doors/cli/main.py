@@ -22,6 +22,7 @@ VERBS: Final[Mapping[str, tuple[str, str]]] = {
     "serve": ("serve", "serve"),
     "demo": ("serve", "demo"),
     "status": ("serve", "status"),
+    "doctor": ("doctor", "doctor"),
     "config": ("serve", "show_config"),
     "mcp": ("serve", "mcp"),
     "send": ("send", "send"),
@@ -36,6 +37,7 @@ VERBS: Final[Mapping[str, tuple[str, str]]] = {
     "who": ("endpoint", "who"),
     "fire": ("source", "fire"),
     "trace": ("event", "trace"),
+    "tail": ("tail", "tail"),
 }
 """Each verb that stands alone, with the module and the function that it is."""
 
@@ -48,7 +50,7 @@ NOUNS: Final[Mapping[str, str]] = {
     "source": "source",
     "rules": "rules",
     "token": "token",
-    "setup": "client",
+    "setup": "setup",
 }
 """Each noun, with the module that has its verbs."""
 

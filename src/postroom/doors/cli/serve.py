@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import typer
 
-from postroom.doors.cli.asking import AsJson, Data, asking, refusing
+from postroom.doors.cli.asking import AsJson, Data, asking, refusing, usage
 from postroom.doors.cli.queue import show_queues
 from postroom.doors.cli.table import cell, fields, line, note, print_json, short_time, span, table, tell
 
 CONFIG: Final = "postroom.config"
 DAEMON: Final = "postroom.daemon"
-DEMO: Final = "postroom.demo"
+DEMO: Final = "postroom.demos.run"
 MCP: Final = "postroom.doors.mcp.stdio"
 
 Config = Annotated[
@@ -39,6 +39,8 @@ Socket = Annotated[str | None, typer.Option("--socket", metavar="FILE", help="Th
 HooksPort = Annotated[
     int | None, typer.Option("--hooks-port", help="A second port with the webhooks alone, to be put behind a tunnel.")
 ]
+Story = Literal["survival", "duo", "ci"]
+Ack = Literal["injected", "acknowledged"]
 Open = Annotated[bool, typer.Option("--open", help="No tokens: whoever reaches loopback is admin.")]
 
 
@@ -90,7 +92,11 @@ def show_config(
 def mcp(
     agent: Annotated[
         str | None,
-        typer.Option("--agent", metavar="NAME", help="The worker's name that claims carry beside the token's."),
+        typer.Option(
+            "--agent",
+            metavar="NAME",
+            help="The worker's name that claims carry beside the token's; else POSTROOM_AGENT.",
+        ),
     ] = None,
     url: Annotated[
         str | None, typer.Option("--url", metavar="URL", help="The daemon: http://HOST:PORT or unix:///PATH.")
@@ -98,17 +104,68 @@ def mcp(
     token_file: Annotated[
         str | None, typer.Option("--token-file", metavar="FILE", help="A file with the token; else POSTROOM_TOKEN.")
     ] = None,
+    channel: Annotated[
+        bool, typer.Option("--channel", help="Push what comes for this agent: Claude Code's channel, while it runs.")
+    ] = False,
+    name: Annotated[
+        str | None,
+        typer.Option("--name", metavar="NAME", help="What the channel goes by; else --agent, else the folder's name."),
+    ] = None,
+    queue: Annotated[
+        list[str] | None, typer.Option("--queue", metavar="QUEUE", help="A queue whose work rings the channel.")
+    ] = None,
+    subscribe: Annotated[
+        list[str] | None,
+        typer.Option("--subscribe", metavar="CHANNEL", help="A channel of Postroom's whose messages are pushed."),
+    ] = None,
+    repository: Annotated[
+        list[str] | None,
+        typer.Option("--repo", metavar="SLUG", help="What it works on; by default what gita calls the working folder."),
+    ] = None,
+    no_repository: Annotated[bool, typer.Option("--no-repo", help="It works on no repository.")] = False,
+    no_rings: Annotated[bool, typer.Option("--no-rings", help="Waiting work does not ring it.")] = False,
+    ack: Annotated[
+        Ack | None, typer.Option("--ack", help="Whether reading ends a delivery, or an acknowledgement alone.")
+    ] = None,
 ) -> None:
-    """Speak MCP on stdin and stdout, for an agent's tool configuration."""
+    """Speak MCP on stdin and stdout, for an agent's tool configuration; with --channel, push messages to it as well."""
+    seat = None
+    if channel:
+        from postroom.doors.cli.seat import seat_of
+
+        seat = seat_of(
+            name=name,
+            agent=agent,
+            queues=queue or (),
+            channels=subscribe or (),
+            repositories=repository or (),
+            no_repository=no_repository,
+            no_rings=no_rings,
+            ack=ack,
+        )
+    elif any((name, queue, subscribe, repository, no_repository, no_rings, ack)):
+        raise usage("these go with --channel: --name, --queue, --subscribe, --repo, --no-repo, --no-rings, --ack")
     with refusing(as_json=False):
-        code = import_module(MCP).run(agent=agent, url=url, token_file=token_file)
+        code = import_module(MCP).run(agent=agent, url=url, token_file=token_file, channel=seat)
     raise typer.Exit(code or 0)
 
 
-def demo() -> None:
+def demo(
+    story: Annotated[
+        Story,
+        typer.Argument(
+            metavar="duo|ci",
+            show_default=False,
+            help="Instead: two agents, one of them busy; or a failed check that wakes an agent.",
+        ),
+    ] = "survival",
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep its folder, with database and logs, and say where it is.")
+    ] = False,
+) -> None:
     """Show the whole in under a minute: one delivery, sent often, killed in mid-work, done once."""
     with refusing(as_json=False):
-        code = import_module(DEMO).run_demo()
+        code = import_module(DEMO).run_demo(story, keep=keep)
     raise typer.Exit(code or 0)
 
 

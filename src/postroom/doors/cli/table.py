@@ -131,7 +131,7 @@ def span(value: object) -> object:
         if value >= size:
             count = value / size
             return f"{count:.0f}{unit}" if count.is_integer() or count >= 10 else f"{count:.1f}{unit}"
-    return f"{value:g}s" if value >= 1 or value == 0 else f"{value:.1f}s"
+    return f"{round(value, 1):g}s" if value >= 1 or value == 0 else f"{value:.1f}s"
 
 
 def _drawn(heads: Sequence[str], cells: Sequence[Sequence[str]]) -> None:

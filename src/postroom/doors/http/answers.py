@@ -16,7 +16,8 @@ JSON = b"application/json"
 BYTES = b"application/octet-stream"
 
 # What is answered belongs to one token: no cache keeps it, and no browser guesses that it is a page.
-_ALWAYS: tuple[Header, ...] = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
+ALWAYS: tuple[Header, ...] = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
+"""The headers of every answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ async def send_answer(send: Send, answer: Answer, *, head: bool = False) -> None
     headers = [
         (b"content-type", answer.media),
         (b"content-length", str(len(answer.body)).encode()),
-        *_ALWAYS,
+        *ALWAYS,
         *answer.headers,
     ]
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})

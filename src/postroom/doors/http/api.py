@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from starlette.types import ASGIApp
 
+from postroom.carriers.channel import ChannelCarrier
 from postroom.desk import Desk
 from postroom.doors.firing import Fired
 from postroom.model import Principal
@@ -15,12 +16,14 @@ from postroom.services.attaching import Place
 from postroom.services.claims import ClaimService
 from postroom.services.endings import EndingService
 from postroom.services.events import EventService
+from postroom.services.happenings import Happenings
 from postroom.services.inbox import InboxService
 from postroom.services.post import PostService
 from postroom.services.queues import QueueService
 from postroom.services.receipts import ReceiptService
 from postroom.services.registry import Registry
 from postroom.services.replays import ReplayService
+from postroom.services.replies import ReplyService
 from postroom.services.rulesets import RuleSetService
 from postroom.services.todos import TodoService
 from postroom.services.tokens import TokenService
@@ -53,7 +56,8 @@ class Api:
     ready: None when the daemon serves, else why not yet. away: why its database could not be reached when it was last
     looked at, else None; calls are let in all the same, to find out for themselves. allowed_hosts: Host names besides
     loopback, with or without a port; `*` is any. open_principal: who a caller without a token is, where tokens are not
-    wanted. place: what an endpoint's address is called, and who can carry there. mcp: answers `/mcp`, with the principal
+    wanted. place: what an endpoint's address is called, and who can carry there. channel: hands messages to the processes
+    that wait for them; None where nobody may. mcp: answers `/mcp`, with the principal
     in `scope["state"]`. hooks: answers everything under `/hooks/`.
     """
 
@@ -71,9 +75,11 @@ class Api:
     tokens: TokenService
     trace: TraceService
     post: PostService
+    replies: ReplyService
     receipts: ReceiptService
     inbox: InboxService
     registry: Registry
+    happenings: Happenings
     place: Place
     desk_for: Callable[[Principal], Desk]
     status: Callable[[Principal], Awaitable[dict[str, Any]]]
@@ -81,5 +87,6 @@ class Api:
     away: Callable[[], str | None] = lambda: None
     allowed_hosts: Sequence[str] = ()
     open_principal: Principal | None = None
+    channel: ChannelCarrier | None = None
     mcp: ASGIApp | None = None
     hooks: ASGIApp | None = None

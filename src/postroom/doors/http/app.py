@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from functools import partial
 from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -17,8 +18,10 @@ from postroom.doors.http.errors import Gone, error_answer, fault_answer
 from postroom.doors.http.openapi import KEY_HEADER, KEY_PATTERN
 from postroom.doors.http.route import Call, Route, Router, Who
 from postroom.doors.http.routes import route_table
+from postroom.doors.http.stream import Stream
 from postroom.doors.swarm import SwarmDoor
-from postroom.errors import Forbidden, Invalid, NotFound, PostroomError, Unavailable
+from postroom.errors import Forbidden, Invalid, NotFound, PostroomError, Unauthenticated, Unavailable
+from postroom.happening_wire import PATH as STREAM
 from postroom.model import Principal
 
 NOBODY = Principal("nobody", queues=())
@@ -54,14 +57,19 @@ class HttpDoor:
             # The hooks' own app: signed by their senders, so no token, and any Host (RULINGS 38).
             await self._api.hooks(scope, receive, send)
             return
+        answer: Answer | Stream | None
         try:
             if path == "/mcp" and self._api.mcp is not None:
-                scope["state"] = {**scope.get("state", {}), "principal": await self._enter(scope)}
+                known = partial(self._known, scope)
+                scope["state"] = {**scope.get("state", {}), "principal": await self._enter(scope), "known": known}
                 answer = None
             elif path.startswith("/swarm/"):
                 answer = await self._swarm.answer(scope, receive)
             else:
                 answer = await self._answer(scope, receive)
+            if isinstance(answer, Stream):
+                await answer.run(receive, send, partial(self._known, scope), head=scope["method"] == "HEAD")
+                return
         except Gone:
             return
         except PostroomError as error:
@@ -74,11 +82,11 @@ class HttpDoor:
         elif self._api.mcp is not None:
             await self._api.mcp(scope, receive, send)
 
-    async def _answer(self, scope: Scope, receive: Receive) -> Answer:
+    async def _answer(self, scope: Scope, receive: Receive) -> Answer | Stream:
         path: str = scope["path"]
         if path == "/health":
             principal = NOBODY
-        elif not path.startswith("/v1/"):
+        elif path != STREAM and not path.startswith("/v1/"):
             self._gate.check_place(scope)
             principal = NOBODY
         else:
@@ -91,7 +99,18 @@ class HttpDoor:
             raise Forbidden(f"{route.method} {route.shown_path} is for admins")
         key = _request_key(scope) if route.keyed else None
         asked = await self._asked(route, scope, receive)
-        return await route.handler(Call(self._api, principal, parts, key, receive), asked)
+        answer: Answer | Stream = await route.handler(Call(self._api, principal, parts, key, receive), asked)
+        return answer
+
+    async def _known(self, scope: Scope) -> bool:
+        """Whether who asked would still be let in: its token may have been revoked since."""
+        try:
+            await self._gate.principal(scope)
+        except Unauthenticated:
+            return False
+        except Unavailable:
+            pass
+        return True
 
     async def _enter(self, scope: Scope) -> Principal:
         """Who asks, once the place is right and there is a database to ask. Raises the family's errors."""

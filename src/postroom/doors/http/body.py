@@ -87,6 +87,9 @@ def parse_query(raw: bytes, model: type[AskedT]) -> AskedT:
     except ValueError:
         raise Invalid("the query is expected to be name=value pairs in percent-encoded UTF-8", field="query") from None
     for name, value in pairs:
+        if name in model.repeated:
+            given.setdefault(name, []).append(check_text(value, _shown(name)))
+            continue
         if name in given:
             raise Invalid(f"{_shown(name)} is given twice in the query", field=_shown(name))
         given[name] = check_text(value, _shown(name))

@@ -83,7 +83,10 @@ def error_answer(error: PostroomError) -> Answer:
         case WrongEncoding():
             return json_answer(shown, 415, ((b"accept-encoding", error.accepted),))
     kind = next(kind for kind in type(error).__mro__ if kind in STATUS)
-    return json_answer(shown, STATUS[kind], _HEADERS.get(kind, ()))
+    headers = _HEADERS.get(kind, ())
+    if kind is RateLimited and isinstance(after := error.details.get("retry_after_s"), int):
+        headers = ((b"retry-after", str(after).encode()),)
+    return json_answer(shown, STATUS[kind], headers)
 
 
 def fault_answer() -> Answer:

@@ -6,7 +6,7 @@ Bounds belong to the services, whose words name the field and what was expected;
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
@@ -30,6 +30,8 @@ class Asked(BaseModel):
     """What a request asks: strict, so that no text stands for a number, and nothing unknown is passed over."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    repeated: ClassVar[frozenset[str]] = frozenset()
+    """The lists that a query has by giving one name several times."""
 
 
 class Nothing(Asked):

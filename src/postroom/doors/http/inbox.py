@@ -24,7 +24,9 @@ class ReadInbox(Asked):
     """Which part of an inbox is wanted."""
 
     mailbox: Mailbox | None = Field(default=None, alias="for")
-    since: Annotated[str, told("What came after this: a next_since, or a message's id.")] | None = None
+    since: (
+        Annotated[str, told("What came after this: a next_since, or a message's id; latest: the newest unread.")] | None
+    ) = None
     limit: Limit | None = None
     wait_s: Wait | None = None
 

@@ -29,7 +29,7 @@ from postroom.doors.http.polling import while_there
 from postroom.doors.http.route import Call, Route
 from postroom.doors.http.schemas import FLAG, TEXT, many, maybe, named, record
 from postroom.errors import Invalid, NotFound
-from postroom.mail_wire import admitted_view, page_view, posted_view
+from postroom.mail_wire import admitted_view, page_view, posted_view, reply_view
 from postroom.message import DeliveryState, MessageFilter, NewMessage, Posted
 from postroom.postage import DEFAULT_KIND, check_ack_mode, check_message_id, check_priority
 from postroom.wire import seconds_ms
@@ -112,6 +112,12 @@ class GetMessage(Asked):
     wait_s: Wait | None = None
 
 
+class GetReply(Asked):
+    """How long an answer is waited for."""
+
+    wait_s: Wait | None = None
+
+
 class AckMessage(Asked):
     """Which delivery is acknowledged."""
 
@@ -172,6 +178,13 @@ async def get(call: Call, asked: GetMessage) -> Answer:
     return _shown(await (while_there(call.receive, looking) if wait > 0 else looking))
 
 
+async def reply(call: Call, asked: GetReply) -> Answer:
+    """The first answer to a message, at once or when it comes."""
+    wait = seconds_ms(asked.wait_s, "wait_s") or 0
+    looking = call.api.replies.first(call.principal, _id(call), wait)
+    return json_answer(reply_view(await (while_there(call.receive, looking) if wait > 0 else looking)))
+
+
 async def ack(call: Call, asked: AckMessage) -> Answer:
     """Any state -> acknowledged."""
     return _shown(await call.api.receipts.ack(call.principal, _id(call), asked.endpoint))
@@ -210,7 +223,7 @@ ROUTES = (
         send,
         {202: record({"id": TEXT, "message": maybe(named("Message")), "deduplicated": FLAG})},
         body=SendMessage,
-        refusals=(404, 409),
+        refusals=(404, 409, 429),
         most=LETTER,
         keyed=True,
     ),
@@ -232,6 +245,15 @@ ROUTES = (
         get,
         {200: _MESSAGE},
         query=GetMessage,
+    ),
+    Route(
+        "GET",
+        "/v1/messages/{id}/reply",
+        NOUN,
+        "Get the first answer to a message of yours; with wait_s, once there is one or nobody can answer any more.",
+        reply,
+        {200: record({"reply": maybe(named("Message")), "message": named("Message"), "in_vain": FLAG})},
+        query=GetReply,
     ),
     Route(
         "POST",

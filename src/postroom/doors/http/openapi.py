@@ -15,6 +15,7 @@ from postroom.doors.http.fields import NAME_PATTERN, QUEUE_PATTERN, Asked
 from postroom.doors.http.mail_schemas import MAIL_COMPONENTS
 from postroom.doors.http.route import Call, Route, Schema, Who
 from postroom.doors.http.schemas import COMPONENTS, named
+from postroom.happening_wire import MEDIA
 
 KEY_HEADER = "Idempotency-Key"
 KEY_PATTERN = r"^[!-~]{1,256}$"
@@ -90,6 +91,9 @@ def _operation(route: Route) -> dict[str, Any]:
     replies: dict[str, Any] = {}
     for status, schema in route.replies.items():
         content = {"application/octet-stream": {}} if schema is None else {_JSON: {"schema": schema}}
+        if route.streams:
+            # No schema of this version tells of a stream; what each event's data is stands beside it.
+            content = {MEDIA: {"schema": {"type": "string"}, "x-event-data": schema or {}}}
         replies[str(status)] = {"description": HTTPStatus(status).phrase, "content": content}
     for status in refusals_of(route):
         replies[str(status)] = {

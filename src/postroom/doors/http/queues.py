@@ -59,6 +59,12 @@ async def list_queues(call: Call, _: None) -> Answer:
     return json_answer({"queues": [queue_view(status) for status in statuses]})
 
 
+async def show(call: Call, _: None) -> Answer:
+    """One queue, used or not; it is not found for who may not use it."""
+    (status,) = await call.api.queues.status(call.principal, limits.check_queue(call.path["name"], "name"))
+    return json_answer({"queue": queue_view(status)})
+
+
 async def put(call: Call, asked: SetQueue) -> Answer:
     """Settings -> settings, changed where the request says so."""
     name = limits.check_queue(call.path["name"], "name")
@@ -74,6 +80,14 @@ ROUTES = (
         "List the queues with their settings, depths by state and oldest pending age.",
         list_queues,
         {200: record({"queues": many(named("Queue"))})},
+    ),
+    Route(
+        "GET",
+        "/v1/queues/{name:path}",
+        NOUN,
+        "Get a queue with its settings, depths by state and oldest pending age.",
+        show,
+        {200: record({"queue": named("Queue")})},
     ),
     Route(
         "PUT",

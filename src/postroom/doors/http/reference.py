@@ -117,7 +117,8 @@ def _route(route: Route) -> Iterator[str]:
         yield from _fields(schema, schema.get("$defs", {}), "query" if route.query else "body")
     if route.keyed:
         yield f"\nTakes `{KEY_HEADER}`.\n"
-    answers = [f"{status} {_shape(schema)}" for status, schema in route.replies.items()]
+    each = "a stream of " if route.streams else ""
+    answers = [f"{status} {each}{_shape(schema)}" for status, schema in route.replies.items()]
     refusals = ", ".join(f"{status} {HTTPStatus(status).phrase}" for status in refusals_of(route) if status in _OWN)
     yield f"\nAnswers {'; '.join(answers)}." + (f" Refuses with {refusals}.\n" if refusals else "\n")
 

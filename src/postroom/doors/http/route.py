@@ -10,7 +10,6 @@ from typing import Any
 
 from starlette.types import Receive
 
-from postroom.doors.http.answers import Answer
 from postroom.doors.http.api import Api
 from postroom.doors.http.errors import WrongMethod
 from postroom.doors.http.fields import Asked
@@ -46,7 +45,8 @@ class Call:
     receive: Receive
 
 
-Handler = Callable[[Call, Any], Awaitable[Answer]]
+Handler = Callable[[Call, Any], Awaitable[Any]]
+"""Gives an Answer; that of a route that streams gives a Stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,8 @@ class Route:
 
     body, query: what it takes, in one of the two places. replies: the schema by status of each answer that is no
     error. refusals: the statuses of errors beyond those that every such route has. most: bytes of body at most.
-    keyed: whether it takes `Idempotency-Key`. `{name:path}` in a path may hold slashes.
+    keyed: whether it takes `Idempotency-Key`. streams: its reply is a stream of events, each of them the schema's.
+    `{name:path}` in a path may hold slashes.
     """
 
     method: str
@@ -70,6 +71,7 @@ class Route:
     refusals: tuple[int, ...] = ()
     most: int = SMALL
     keyed: bool = False
+    streams: bool = False
 
     @property
     def parameters(self) -> tuple[str, ...]:

@@ -9,11 +9,13 @@ from postroom.doors.http import (
     events,
     inbox,
     messages,
+    parcels,
     queues,
     replays,
     rules,
     sources,
     standing,
+    stream,
     todos,
     tokens,
 )
@@ -29,6 +31,7 @@ def route_table() -> tuple[Route, ...]:
         *messages.ROUTES,
         *inbox.ROUTES,
         *endpoints.ROUTES,
+        *parcels.ROUTES,
         *channels.ROUTES,
         *queues.ROUTES,
         *events.ROUTES,
@@ -37,5 +40,6 @@ def route_table() -> tuple[Route, ...]:
         *rules.ROUTES,
         *tokens.ROUTES,
         *standing.ROUTES,
+        *stream.ROUTES,
     )
     return (*routes, Document(routes).route)
