@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 import statistics
 import sys
@@ -13,6 +14,7 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
+from tests.processes import until
 from tests.terminals.rig import Terminals
 
 from bench.places import Place
@@ -26,6 +28,13 @@ SESSION = "ses_waking"
 ROUNDS = 60
 WARM = 3
 DEADLINE = 60.0
+
+_HELLO: Mapping[str, Any] = {
+    "jsonrpc": "2.0",
+    "id": 0,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}},
+}
 
 Arrival = Callable[[], Awaitable[int]]
 
@@ -128,6 +137,45 @@ async def _session(daemon: Served, mail: Mail, port: int, table: Table, rounds: 
     _told(table, "→ prompt at opencode", times, 25)
 
 
+async def _channel(daemon: Served, mail: Mail, table: Table, rounds: int) -> None:
+    words = ("mcp", "--channel", "--name", "ann", "--no-repo", "--queue", QUEUE)
+    environ = {key: value for key, value in os.environ.items() if not key.startswith("POSTROOM_")}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "postroom", *words),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        env=environ | {"POSTROOM_DATA": str(daemon.folder)},
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    answers = process.stdout
+
+    async def came() -> int:
+        while True:
+            read = await answers.readline()
+            at = time.perf_counter_ns()
+            if b"notifications/claude/channel" in read:
+                return at
+            if not read:
+                raise RuntimeError("the channel's process ended")
+
+    try:
+        for said in (_HELLO, {"jsonrpc": "2.0", "method": "notifications/initialized"}):
+            process.stdin.write(json.dumps(said).encode() + b"\n")
+        async with _line(daemon) as line:
+
+            async def waits() -> bool:
+                return bool((await line.ask("GET", "/v1/status"))["post"]["carriers"]["channel"]["processes"])
+
+            await until(waits, "the channel's process waits", DEADLINE)
+            times = await _times(line, mail, came, rounds, 0.05)
+    finally:
+        process.terminate()
+        await process.wait()
+    _told(table, "→ channel notification", times, 15)
+
+
 async def _attach(line: Line, carrier: str, address: Mapping[str, Any]) -> None:
     await line.ask("POST", "/v1/endpoints", {"carrier": carrier, "address": address, "name": "ann", "queues": [QUEUE]})
 
@@ -150,4 +198,5 @@ async def run(place: Place, table: Table, scale: float) -> None:
     with peer() as port, served(f'{SOURCE}\n[[opencode]]\nurl = "http://127.0.0.1:{port}"\n', database) as daemon:
         mail = Mail()
         await _session(daemon, mail, port, table, rounds)
+        await _channel(daemon, mail, table, rounds)
         await _pane(daemon, mail, table, rounds)
