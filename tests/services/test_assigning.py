@@ -12,7 +12,7 @@ from postroom.errors import Forbidden
 from postroom.limits import HOUR
 from postroom.message import Letter
 from postroom.model import NewTodo, Principal, TodoChange
-from postroom.services import assigning
+from postroom.services import announcing, assigning
 from postroom.services.assigning import KIND
 from tests.conftest import Store
 from tests.offices import ADMIN, ANN, BOB, Bench, gather
@@ -199,7 +199,7 @@ async def test_who_a_rule_gives_work_is_told_as_well(desk: Desk) -> None:
 async def test_many_are_told_in_their_order_and_once_by_several_daemons(
     desk: Desk, new_engine: Callable[[], Store]
 ) -> None:
-    count = assigning.BATCH + 10
+    count = announcing.BATCH + 10
     news = [NewTodo("review", str(n), assignee="bob") for n in range(count)]
     await desk.office.todos.create_many(ANN, news)
     engine = new_engine() if desk.bench.store.dialect == "postgres" else None

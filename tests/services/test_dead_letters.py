@@ -10,7 +10,7 @@ import pytest
 from postroom.limits import HOUR, SECOND
 from postroom.message import Letter, NewMessage
 from postroom.model import Principal, Todo
-from postroom.services import handover
+from postroom.services import announcing, handover
 from postroom.services.handover import CHANNEL, DEAD, death_message
 from postroom.store.handovers import DeadLetter
 from postroom.text import cut
@@ -210,6 +210,6 @@ def test_a_long_title_and_error_are_cut() -> None:
     long = "é" * 5000
     message = death_message(DeadLetter(1, "td_1", "inbox", long, "exhausted", long, 5, 5, 0))
     assert message.metadata is not None
-    assert message.metadata["error"] == message.metadata["title"] == cut(long, handover.MAX_WORDS)
+    assert message.metadata["error"] == message.metadata["title"] == cut(long, announcing.MAX_WORDS)
     assert len(message.payload.encode()) < 1000
     assert "attempt 5 of 5).\n" in death_message(DeadLetter(1, "td_1", "q", "t", "exhausted", None, 5, 5, 0)).payload

@@ -12,7 +12,7 @@ from postroom.errors import Forbidden
 from postroom.limits import HOUR, SECOND
 from postroom.message import Letter
 from postroom.model import ClaimRequest, OutcomeItem, Principal, Todo, TodoChange, Verb
-from postroom.services import handover
+from postroom.services import announcing, handover
 from postroom.services.handover import KIND
 from tests.conftest import Store
 from tests.offices import ADMIN, Bench, gather
@@ -200,7 +200,7 @@ async def test_word_goes_to_a_live_endpoint_of_that_name(desk: Desk) -> None:
 
 
 async def test_many_endings_are_told_in_their_order(desk: Desk) -> None:
-    todos = [await desk.give() for _ in range(2 * handover.BATCH + 1)]
+    todos = [await desk.give() for _ in range(2 * announcing.BATCH + 1)]
     for todo in todos:
         held = await desk.office.claims.claim(BOB, todo.id, None, None, None)
         await desk.bench.complete(BOB, held)
@@ -210,14 +210,14 @@ async def test_many_endings_are_told_in_their_order(desk: Desk) -> None:
 
 
 async def test_several_daemons_tell_once(desk: Desk, new_engine: Callable[[], Store]) -> None:
-    for _ in range(handover.BATCH + 10):
+    for _ in range(announcing.BATCH + 10):
         await desk.bench.complete(BOB, await desk.held())
     engine = new_engine() if desk.bench.store.dialect == "postgres" else None
     if engine is not None:
         await engine.open()
     other = Bench(engine or desk.bench.store)
     told: list[Any] = await gather(*[one.office.handover.once() for one in (desk.bench, other) for _ in range(3)])
-    assert sum(told) == handover.BATCH + 10, told
+    assert sum(told) == announcing.BATCH + 10, told
     assert await desk.bench.rows("select count(*), count(distinct correlation_id) from messages") == [(60, 60)]
     if engine is not None:
         await engine.close()

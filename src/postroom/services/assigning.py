@@ -8,45 +8,29 @@ the meantime, nor where the doorbell rings for it anyway: at a live endpoint of 
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Callable
 from typing import Final
 
-from postroom.endpoint import CarrierKind, Endpoint
-from postroom.errors import Unavailable
+from postroom.endpoint import Endpoint
 from postroom.ids import Ids
-from postroom.message import AckMode, DeliveryState, NewMessage, Posted
+from postroom.message import AckMode, NewMessage, Posted
 from postroom.model import Todo, TodoState
-from postroom.services import tellings
 from postroom.services.addresses import AddressBook
-from postroom.services.notice import GRANTS_NOTHING, drafted
+from postroom.services.announcing import BATCH, MAX_WORDS, Announcer
+from postroom.services.notice import GRANTS_NOTHING
 from postroom.services.wake import Wake
 from postroom.store.admissions import Address, AdmissionTable
 from postroom.store.assignments import Assignment, AssignmentTable
 from postroom.store.endpoints import Attachment, EndpointTable
-from postroom.store.engine import Duplicate, Engine, Reader, Tx
+from postroom.store.engine import Engine, Tx
 from postroom.store.todos import TodoTable
 from postroom.text import cut, printable
 from postroom.wire import show_time
 
 KIND: Final = "task.assign"
-LOOK_AGAIN = 1.0
-"""How often (seconds) it is looked for work to tell of."""
-BATCH = 50
-RIVALS = 8
-"""How often it is looked again when an endpoint went in the very moment."""
-MAX_WORDS = 300
-"""How much of a title a notice repeats, in bytes."""
-
-log = logging.getLogger("postroom.assigning")
 
 
-class _Again(Exception):
-    """Where the message was to go had gone: undo everything, and look again."""
-
-
-class AssigningService:
+class AssigningService(Announcer):
     """Tells of work that was given to somebody; `clock` gives ms UTC, for the ids of messages alone."""
 
     def __init__(
@@ -61,45 +45,15 @@ class AssigningService:
         ids: Ids,
         clock: Callable[[], int],
     ) -> None:
-        self._engine = engine
+        super().__init__("assigned work", engine, admissions, wake, ids, clock)
         self._table = table
         self._todos = todos
-        self._admissions = admissions
         self._endpoints = endpoints
         self._book = book
-        self._wake = wake
-        self._ids = ids
-        self._clock = clock
-        self._reader = Reader(engine)
-
-    async def run(self) -> None:
-        """Tell until cancelled; a database that is away is tried again at the next turn."""
-        while True:
-            try:
-                await self.once()
-            except Unavailable as error:
-                log.warning("notices of assigned work are put off: %s", error.message)
-            except Exception:
-                log.exception("telling of assigned work failed and will be tried again")
-            await asyncio.sleep(LOOK_AGAIN)
 
     async def once(self) -> int:
         """Noted -> told, all there is: how many messages were admitted."""
-        told = 0
-        rivals = 0
-        while await self._table.due(self._reader):
-            try:
-                taken, posted = await self._engine.transact(self._batch)
-            except (Duplicate, _Again):
-                rivals += 1
-                if rivals == RIVALS:
-                    raise Unavailable("where notices go keeps changing") from None
-                continue
-            self._tell(posted)
-            told += len(posted)
-            if taken < BATCH:
-                break
-        return told
+        return await self._all(self._batch) if await self._table.due(self._reader) else 0
 
     async def _batch(self, tx: Tx) -> tuple[int, list[Posted]]:
         taken = await self._table.take(tx, BATCH)
@@ -111,16 +65,9 @@ class AssigningService:
                 continue
             listening = await self._endpoints.attached(tx, Attachment.QUEUE, todo.queue, live=True)
             if not any(_rings_for(endpoint, one.assignee) for endpoint in listening):
-                posted.append(await self._admit(tx, one, todo))
+                new = assigned_message(one, todo)
+                posted.append(await self._admit(tx, new, [await self._where(tx, one, new)]))
         return len(taken), posted
-
-    async def _admit(self, tx: Tx, one: Assignment, todo: Todo) -> Posted:
-        new = assigned_message(one, todo)
-        draft = drafted(new, self._ids.message(self._clock()))
-        posted = await self._admissions.admit(tx, draft, [await self._where(tx, one, new)])
-        if posted is None:
-            raise _Again
-        return posted
 
     async def _where(self, tx: Tx, one: Assignment, new: NewMessage) -> Address:
         """The live endpoint of the very worker, else the nearest of the token's name."""
@@ -129,13 +76,6 @@ class AssigningService:
             if endpoint.created_by == one.token:
                 return self._book.at(endpoint, new)
         return await self._book.nearest(tx, one.token, new)
-
-    def _tell(self, posted: list[Posted]) -> None:
-        deliveries = [delivery for one in posted for delivery in one.deliveries]
-        self._wake.post(one.target_key for one in deliveries if one.state is DeliveryState.PENDING)
-        there = [one.mailbox for one in deliveries if one.carrier is CarrierKind.INBOX]
-        self._wake.changed((one.message_id for one in deliveries), there)
-        self._wake.told(tellings.admitted, posted)
 
 
 def _waits(one: Assignment, todo: Todo) -> bool:

@@ -9,22 +9,18 @@ retried and ends again is told of again.
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
-from postroom.endpoint import CarrierKind
-from postroom.errors import Unavailable
 from postroom.ids import Ids
-from postroom.message import AckMode, DeliveryState, NewMessage, Posted
+from postroom.message import AckMode, NewMessage, Posted
 from postroom.model import TodoState
-from postroom.services import tellings
 from postroom.services.addresses import AddressBook
-from postroom.services.notice import GRANTS_NOTHING, SENDER, drafted
+from postroom.services.announcing import BATCH, MAX_WORDS, Announcer
+from postroom.services.notice import GRANTS_NOTHING, SENDER
 from postroom.services.wake import Wake
-from postroom.store.admissions import Address, AdmissionTable
-from postroom.store.engine import Duplicate, Engine, Operation, Reader, Tx
+from postroom.store.admissions import AdmissionTable
+from postroom.store.engine import Engine, Tx
 from postroom.store.handovers import DeadLetter, Handover, HandoverTable
 from postroom.text import cut, printable
 
@@ -33,22 +29,9 @@ DEAD: Final = "todo.dead"
 """The kind of an announced dead letter."""
 CHANNEL: Final = "dead-letters"
 """Where dead letters are announced; the database's trigger knows it by the same name."""
-LOOK_AGAIN = 1.0
-"""How often (seconds) it is looked for endings to tell of."""
-BATCH = 50
-RIVALS = 8
-"""How often it is looked again when an endpoint went in the very moment."""
-MAX_WORDS = 300
-"""How much of a title or an error a notice repeats, in bytes."""
-
-log = logging.getLogger("postroom.handover")
 
 
-class _Again(Exception):
-    """Where the message was to go had gone: undo everything, and look again."""
-
-
-class HandoverService:
+class HandoverService(Announcer):
     """Tells of ended work that was given away; `clock` gives ms UTC, for the ids of messages alone."""
 
     def __init__(
@@ -61,47 +44,15 @@ class HandoverService:
         ids: Ids,
         clock: Callable[[], int],
     ) -> None:
-        self._engine = engine
+        super().__init__("ended work", engine, admissions, wake, ids, clock)
         self._table = table
-        self._admissions = admissions
         self._book = book
-        self._wake = wake
-        self._ids = ids
-        self._clock = clock
-        self._reader = Reader(engine)
-
-    async def run(self) -> None:
-        """Tell until cancelled; a database that is away is tried again at the next turn."""
-        while True:
-            try:
-                await self.once()
-            except Unavailable as error:
-                log.warning("notices of ended work are put off: %s", error.message)
-            except Exception:
-                log.exception("telling of ended work failed and will be tried again")
-            await asyncio.sleep(LOOK_AGAIN)
 
     async def once(self) -> int:
         """Noted -> told, all there is: how many messages were admitted."""
         due = await self._table.due(self._reader)
         told = await self._all(self._endings) if due.handovers else 0
         return told + (await self._all(self._deaths) if due.dead_letters else 0)
-
-    async def _all(self, batch: Operation[tuple[int, list[Posted]]]) -> int:
-        told = 0
-        rivals = 0
-        while True:
-            try:
-                taken, posted = await self._engine.transact(batch)
-            except (Duplicate, _Again):
-                rivals += 1
-                if rivals == RIVALS:
-                    raise Unavailable("where notices go keeps changing") from None
-                continue
-            self._tell(posted)
-            told += len(posted)
-            if taken < BATCH:
-                return told
 
     async def _endings(self, tx: Tx) -> tuple[int, list[Posted]]:
         taken = await self._table.take(tx, BATCH)
@@ -121,19 +72,6 @@ class HandoverService:
             if addresses:
                 told.append(await self._admit(tx, new, addresses))
         return len(taken), told
-
-    async def _admit(self, tx: Tx, new: NewMessage, addresses: Sequence[Address]) -> Posted:
-        posted = await self._admissions.admit(tx, drafted(new, self._ids.message(self._clock())), addresses)
-        if posted is None:
-            raise _Again
-        return posted
-
-    def _tell(self, posted: list[Posted]) -> None:
-        deliveries = [delivery for one in posted for delivery in one.deliveries]
-        self._wake.post(one.target_key for one in deliveries if one.state is DeliveryState.PENDING)
-        there = [one.mailbox for one in deliveries if one.carrier is CarrierKind.INBOX]
-        self._wake.changed((one.message_id for one in deliveries), there)
-        self._wake.told(tellings.admitted, posted)
 
 
 def _did_it_itself(ended: Handover) -> bool:
