@@ -43,13 +43,14 @@ class ClientPost:
         ack_mode: str | None = None,
         ttl_s: float | None = None,
         metadata: Mapping[str, Any] | None = None,
+        correlation_id: str | None = None,
     ) -> Admitted:
         """Nothing -> admitted, with a delivery for each recipient; the same msg_id again is the first message."""
         body = {
             "payload": payload,
             **given(to=to, channel=channel, kind=kind, priority=priority, reply_to=reply_to, msg_id=msg_id),
             **given(client_id=client_id, idempotency_key=idempotency_key, ack_mode=ack_mode, ttl_s=ttl_s),
-            **given(metadata=None if metadata is None else dict(metadata)),
+            **given(metadata=None if metadata is None else dict(metadata), correlation_id=correlation_id),
         }
         if sender is not None:
             body["from"] = sender

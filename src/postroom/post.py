@@ -120,6 +120,7 @@ class Post(Protocol):
         ack_mode: str | None = None,
         ttl_s: float | None = None,
         metadata: Mapping[str, Any] | None = None,
+        correlation_id: str | None = None,
     ) -> Admitted:
         """Nothing -> admitted, with a delivery for each recipient; the same msg_id again is the first message."""
         ...

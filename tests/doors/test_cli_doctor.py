@@ -15,8 +15,8 @@ from postroom import __version__
 from postroom.doors.cli import doctor
 from postroom.doors.cli.checks import local as checks_local
 from postroom.doors.cli.checks import mcp as checks_mcp
-from postroom.doors.cli.checks.found import Check, Findings, Line, Skip, State, fail, ok, run, skip, warn
-from postroom.doors.cli.checks.scene import Scene
+from postroom.doors.cli.checks.found import Check, Findings, Line, State, fail, ok, run, skip, warn
+from postroom.doors.cli.checks.scene import Scene, Skip
 from postroom.errors import Forbidden, Unauthenticated, Unavailable
 from postroom.wire import show_time
 from tests.doors import fake_daemon

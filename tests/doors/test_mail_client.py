@@ -50,10 +50,13 @@ def visible(posted: Posted) -> Posted:
 
 
 async def test_a_message_comes_and_goes(rig: Rig, post: Post) -> None:
-    sent = await post.send("hello", to="bob", kind="status.update", priority="low", metadata={"a": [1]}, msg_id="m1")
+    sent = await post.send(
+        "hello", to="bob", kind="status.update", priority="low", metadata={"a": [1]}, msg_id="m1", correlation_id="td_1"
+    )
     assert sent.posted is not None
     assert (sent.id, sent.deduplicated) == ("m1", False)
     assert (sent.posted.message.sender, sent.posted.message.metadata) == ("ann", {"a": [1]})
+    assert sent.posted.message.correlation_id == "td_1"
     assert sent.posted.delivery is not None
     assert sent.posted.delivery.state is DeliveryState.INJECTED
     assert (await post.send("hello", to="bob", kind="status.update", priority="low", msg_id="m1")).deduplicated

@@ -69,7 +69,7 @@ class Worker(ModelServer):
             case 2:
                 todo = json.loads(results[1])["todo"]
                 said = f"{todo['title']}: done, please look at it"
-                return self._call(body, "send_message", to=READER, payload=said)
+                return self._call(body, "send_message", to=READER, payload=said, correlation_id=todo["id"])
             case _:
                 return self._answer(body, "The work is done, and bob knows.", None)
 
@@ -201,18 +201,17 @@ async def test_a_webhook_comes_to_an_agent_that_does_it_and_tells_another(house:
 
     await until(over, "the turn is over", SECONDS)
 
-    # One story each of the work and of the message, as anybody may read them.
+    # One story of the work, and of the message about it, as anybody may read it.
     work = await asyncio.to_thread(run, house.daemon, "trace", todo)
-    passage = await asyncio.to_thread(run, house.daemon, "trace", message["id"])
     transcript = await house.opencode.messages(session)
     # What the page shows, to be taken from here.
-    print(transcript[0]["parts"][0]["text"], work, passage, *house.panes.screen(house.reader), sep="\n")
-    assert steps(work) == [*BEFORE, "rung", "ring handed off", "claimed", "done"]
-    assert steps(passage) == ["admitted", "handed off", "acknowledged"]
+    print(transcript[0]["parts"][0]["text"], work, *house.panes.screen(house.reader), sep="\n")
+    told_of = [f"message {what}" for what in ("admitted", "handed off", "acknowledged")]
+    assert steps(work) == [*BEFORE, "rung", "ring handed off", "claimed", "done", *told_of]
     assert message["from"] == house.name
     assert message["deliveries"][0]["carrier"] == "tmux"
     assert await asyncio.to_thread(house.panes.times, house.reader, f"[postroom {message['id']}: ") == 1
     calls = [part["tool"] for one in transcript for part in one["parts"] if "tool" in part]
     assert calls == ["postroom_claim_next", "postroom_complete", "postroom_send_message"]
     # The page shows them so.
-    assert [plain(shown) for shown in printed("postroom trace")] == [plain(work), plain(passage)]
+    assert [plain(shown) for shown in printed("postroom trace")] == [plain(work)]

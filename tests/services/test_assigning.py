@@ -12,7 +12,7 @@ from postroom.errors import Forbidden
 from postroom.limits import HOUR
 from postroom.message import Letter
 from postroom.model import NewTodo, Principal, TodoChange
-from postroom.services import announcing, assigning
+from postroom.services import announcing
 from postroom.services.assigning import KIND
 from tests.conftest import Store
 from tests.offices import ADMIN, ANN, BOB, Bench, gather
@@ -231,7 +231,7 @@ async def test_what_was_not_told_before_a_crash_is_told_after_it(desk: Desk, mon
 
 
 async def test_it_tells_by_itself_and_outlives_a_fault(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assigning, "LOOK_AGAIN", 0.01)
+    monkeypatch.setattr(announcing, "LOOK_AGAIN", 0.01)
     service = desk.office.assigning
     due = service._table.due
     broken = 2

@@ -12,7 +12,7 @@ from postroom.errors import Forbidden
 from postroom.limits import HOUR, SECOND
 from postroom.message import Letter
 from postroom.model import ClaimRequest, OutcomeItem, Principal, Todo, TodoChange, Verb
-from postroom.services import announcing, handover
+from postroom.services import announcing
 from postroom.services.handover import KIND
 from tests.conftest import Store
 from tests.offices import ADMIN, Bench, gather
@@ -241,7 +241,7 @@ async def test_what_was_not_told_before_a_crash_is_told_after_it(desk: Desk, mon
 
 
 async def test_it_tells_by_itself_and_outlives_a_fault(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handover, "LOOK_AGAIN", 0.01)
+    monkeypatch.setattr(announcing, "LOOK_AGAIN", 0.01)
     service = desk.office.handover
     due = service._table.due
     broken = 2

@@ -30,9 +30,19 @@ async def test_every_verb_of_the_post_does_what_it_says(bench: Bench) -> None:
     assert (pane.target_key, pane.name, pane.ack_mode, pane.rings) == ("tmux:1", "ann", "acknowledged", True)
     assert await ann.endpoints(EndpointFilter(queue="q")) == [pane]
     assert (await ann.heartbeat_endpoint(pane.id)).id == pane.id
-    sent = await post.send("hi", to="ann", priority="urgent", ttl_s=2.5, msg_id="m", ack_mode="injected", metadata={})
+    sent = await post.send(
+        "hi",
+        to="ann",
+        priority="urgent",
+        ttl_s=2.5,
+        msg_id="m",
+        ack_mode="injected",
+        metadata={},
+        correlation_id="td_1",
+    )
     assert sent.posted is not None
     assert sent.posted.message.priority is Priority.URGENT
+    assert sent.posted.message.correlation_id == "td_1"
     assert sent.posted.message.expires_at == sent.posted.message.created_at + 2500
     assert await ann.message("m") == sent.posted
     assert await ann.message("m", until="handed_off", wait_s=0.01) == sent.posted

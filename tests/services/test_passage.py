@@ -8,7 +8,8 @@ from postroom.delivery import NO_ACK
 from postroom.errors import NotFound
 from postroom.limits import SECOND
 from postroom.message import AckMode, Written
-from postroom.model import Principal, TraceStep
+from postroom.model import NewTodo, Principal, TraceStep
+from postroom.services.trace import MOST_NOTICES
 from tests.offices import ADMIN, Bench
 from tests.services.bells import Bell
 from tests.services.mailing import Mail, only
@@ -131,6 +132,31 @@ async def test_a_message_may_have_any_id(mail: Mail, id_: str) -> None:
     assert _words(await _story(mail.bench, id_, BOB)) == ["admitted", "handed off"]
 
 
+async def test_a_todo_tells_what_was_written_about_it(mail: Mail) -> None:
+    todo = await mail.office.todos.create(ADMIN, NewTodo("inbox", "fix it"))
+    sent = await mail.send("the secret text", by=ANN, to="bob", correlation_id=todo.todo.id)
+    await mail.send(by=ANN, to="bob", correlation_id="td_another")
+    await mail.send(by=ANN, to="bob")
+    await mail.office.receipts.ack(BOB, sent.id)
+    story = await _story(mail.bench, todo.todo.id)
+    assert [(one.what, one.id, one.detail) for one in story if one.id != todo.todo.id] == [
+        ("message admitted", sent.id, f"chat from ann to bob, about {todo.todo.id}"),
+        ("message handed off", sent.id, "to bob by inbox"),
+        ("message acknowledged", sent.id, "by bob"),
+    ]
+
+
+async def test_much_that_is_written_about_a_todo_hides_nothing_else(bench: Bench) -> None:
+    bell, mail = Bell(bench), Mail(bench)
+    await bell.seat("ann")
+    (todo,) = await bell.work("fix it")
+    assert await bell.look() == 1
+    sent = [await mail.send(by=ANN, to="bob", correlation_id=todo) for _ in range(MOST_NOTICES + 3)]
+    story = await _story(bench, todo)
+    assert "rung" in _words(story)
+    assert [one.id for one in story if one.what == "message admitted"] == [one.id for one in sent[3:]]
+
+
 async def test_a_todo_tells_whom_it_was_rung_for(bench: Bench) -> None:
     bell = Bell(bench)
     seat = await bell.seat("ann")
@@ -146,9 +172,10 @@ async def test_a_todo_tells_whom_it_was_rung_for(bench: Bench) -> None:
     await bench.claim(ANN, "review")
     steps = await _story(bench, todo, Principal("eve", queues=("review",)))
     assert _words(steps) == ["created", "rung", "ring handed off", "claimed"]
-    # Nobody else's words get into the story, whatever kind a message says it is of.
+    # Nobody else's message passes for a ring, whatever kind it says it is of.
+    bench.move(SECOND)
     await bell.mail.send(by=BOB, to="bob", kind="queue.ring", correlation_id=todo)
-    assert _words(await _story(bench, todo)) == _words(steps)
+    assert _words(await _story(bench, todo)) == [*_words(steps), "message admitted", "message handed off"]
 
 
 async def test_a_todo_tells_who_heard_of_its_end(bench: Bench) -> None:

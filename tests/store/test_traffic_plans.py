@@ -39,6 +39,7 @@ HOT: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         ("targets_busy", "deliveries_ready", "deliveries_delayed"),
     ),
     "traffic_endpoints": ({"silent": 45_000}, ("endpoints_target",)),
+    "messages_about": ({"about": "td_7", "limit": 50}, ("messages_about",)),
     "notices_of": ({"about": "td_7", "limit": 50}, ("messages_notices",)),
 }
 TABLES = ("messages", "deliveries", "endpoints", "targets")
@@ -117,5 +118,6 @@ def test_sqlite_goes_by_the_indexes(tmp_path: Path, known: str, many: int) -> No
 
 
 def test_every_statement_of_the_traffic_has_a_plan() -> None:
-    named = {name for dialect in Dialect for name in Statements(dialect) if re.match("traffic_|notices_", name)}
+    ours = re.compile("traffic_|notices_|messages_about")
+    named = {name for dialect in Dialect for name in Statements(dialect) if ours.match(name)}
     assert named == set(HOT)

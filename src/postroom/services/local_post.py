@@ -61,6 +61,7 @@ class LocalPost:
         ack_mode: str | None = None,
         ttl_s: float | None = None,
         metadata: Mapping[str, Any] | None = None,
+        correlation_id: str | None = None,
     ) -> Admitted:
         """Nothing -> admitted, with a delivery for each recipient."""
         new = NewMessage(
@@ -77,6 +78,7 @@ class LocalPost:
             ack_mode=None if ack_mode is None else check_ack_mode(ack_mode),
             ttl_ms=seconds_ms(ttl_s, "ttl_s"),
             metadata=metadata,
+            correlation_id=correlation_id,
         )
         return await self._post.send(self.principal, new)
 

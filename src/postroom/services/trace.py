@@ -21,7 +21,7 @@ from postroom.store.events import EventTable
 from postroom.store.posted import PostedTable
 
 MOST_NOTICES: Final = 50
-"""How many notices the story of one todo holds, the newest."""
+"""How many notices the story of one todo holds, the newest; and how many messages of others about it."""
 
 
 class TraceService:
@@ -79,15 +79,17 @@ class TraceService:
         return steps + work
 
     async def _work(self, principal: Principal, id_: str) -> list[TraceStep]:
-        """The todo itself, whom it was rung for, and who was told that it waits or has ended."""
+        """The todo itself, whom it was rung for, who was told that it waits or has ended, and what others wrote about it."""
         steps = _of_todo(await self._todos.get(principal, id_))
         for notice in await self._posted.notices(self._reader, id_, MOST_NOTICES):
             steps += _of_notice(notice)
+        for posted in await self._posted.about(self._reader, id_, MOST_NOTICES):
+            steps += _of_message(posted)
         return steps
 
     async def _message(self, principal: Principal, id_: str) -> list[TraceStep]:
         posted = await self._post.get(principal, id_)
-        return [admitted(posted.message), *(step for one in posted.deliveries for step in passage(one))]
+        return [admitted(posted.message), *_passages(posted)]
 
 
 async def _if_there(story: Awaitable[list[TraceStep]]) -> list[TraceStep] | None:
@@ -105,6 +107,16 @@ def _of_notice(notice: Posted) -> list[TraceStep]:
         steps.append(TraceStep(notice.message.created_at, what, notice.message.id, f"{one.mailbox} by {one.carrier}"))
         steps += (replace(step, what=f"{word} {step.what}", id=notice.message.id) for step in passage(one))
     return steps
+
+
+def _of_message(posted: Posted) -> list[TraceStep]:
+    """A message about a todo: who wrote to whom, and how far it came."""
+    steps = [admitted(posted.message), *_passages(posted)]
+    return [replace(step, what=f"message {step.what}", id=posted.message.id) for step in steps]
+
+
+def _passages(posted: Posted) -> list[TraceStep]:
+    return [step for one in posted.deliveries for step in passage(one)]
 
 
 def _of_event(event: Event, links: tuple[EventTodo, ...]) -> list[TraceStep]:

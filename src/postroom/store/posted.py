@@ -28,6 +28,11 @@ class PostedTable:
         rows = await tx.rows("notices_of", about=about, limit=limit)
         return await self._with_deliveries(tx, [message_of(row) for row in reversed(rows)])
 
+    async def about(self, tx: Tx, todo_id: str, limit: int) -> list[Posted]:
+        """The same for the messages of others about it."""
+        rows = await tx.rows("messages_about", about=todo_id, limit=limit)
+        return await self._with_deliveries(tx, [message_of(row) for row in reversed(rows)])
+
     async def _with_deliveries(self, tx: Tx, messages: Sequence[Message]) -> list[Posted]:
         if not messages:
             return []

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from postroom.doors.cli.asking import AsJson, Cursor, Data, Limit, asking, given
-from postroom.doors.cli.message import State, recipient, standing
+from postroom.doors.cli.message import State
+from postroom.doors.cli.message_shown import recipient, standing
 from postroom.doors.cli.table import note, short_time, table, tell
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from postroom.doors.cli.asking import REFUSED
-from postroom.doors.cli.message import path_of, recipient, standing
+from postroom.doors.cli.message_shown import recipient, standing
 from postroom.doors.cli.table import line, note, print_json, printed, short_time
 
 if TYPE_CHECKING:
@@ -20,12 +20,12 @@ LONGEST_WAIT_S: Final = 50.0
 PAUSE_S: Final = 0.5
 
 
-def wait_for_reply(daemon: Daemon, answer: dict[str, Any], within_s: float, as_json: bool) -> None:
-    """Look until there is a reply to the message of `answer`, nobody can give one, or the time is over, and tell it.
+def wait_for_reply(daemon: Daemon, path: str, answer: dict[str, Any], within_s: float, as_json: bool) -> None:
+    """Look until there is a reply at `path`, nobody can give one, or the time is over, and tell it with `answer`.
 
     Ends the process with its code unless there is a reply.
     """
-    seen = _look(daemon, answer, within_s, as_json)
+    seen = _look(daemon, path, answer, within_s, as_json)
     outcome = "answered" if seen["reply"] is not None else "failed" if seen["in_vain"] else "under_way"
     if as_json:
         print_json({**answer, **seen, "outcome": outcome})
@@ -37,7 +37,7 @@ def wait_for_reply(daemon: Daemon, answer: dict[str, Any], within_s: float, as_j
         raise typer.Exit(UNDER_WAY if outcome == "under_way" else REFUSED)
 
 
-def _look(daemon: Daemon, answer: dict[str, Any], within_s: float, as_json: bool) -> dict[str, Any]:
+def _look(daemon: Daemon, path: str, answer: dict[str, Any], within_s: float, as_json: bool) -> dict[str, Any]:
     from postroom.doors.cli.connection import Unreachable
 
     ends = time.monotonic() + within_s
@@ -46,7 +46,7 @@ def _look(daemon: Daemon, answer: dict[str, Any], within_s: float, as_json: bool
         asked_s = min(max(ends - began, 0.0), LONGEST_WAIT_S)
         try:
             query = {"wait_s": f"{asked_s:.3f}"} if asked_s > 0 else None
-            seen = daemon.ask("GET", path_of(answer["id"], "reply"), query=query, wait_s=asked_s)
+            seen = daemon.ask("GET", path, query=query, wait_s=asked_s)
             if seen["reply"] is not None or seen["in_vain"] or time.monotonic() >= ends:
                 return seen
         except Unreachable:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import typer
 
 from postroom.doors.cli.asking import REFUSED, AsJson, Data, RequestId, asking, given, refusing, usage
-from postroom.doors.cli.message import path_of, recipient, speaker, standing
+from postroom.doors.cli.message import path_of, speaker
+from postroom.doors.cli.message_shown import recipient, standing
 from postroom.doors.cli.pane import name_here
 from postroom.doors.cli.plain import seconds
 from postroom.doors.cli.reply import LONGEST_WAIT_S, PAUSE_S, UNDER_WAY, wait_for_reply
@@ -61,6 +62,10 @@ def send(
     reply_to: Annotated[
         str | None, typer.Option("--reply-to", metavar="ID", help="The message that this one answers.")
     ] = None,
+    about: Annotated[
+        str | None,
+        typer.Option("--about", metavar="ID", help="What it is about; a todo's id puts it into the todo's trace."),
+    ] = None,
     msg_id: Annotated[
         str | None, typer.Option("--msg-id", metavar="ID", help="An id of yours: the same again is no second message.")
     ] = None,
@@ -103,14 +108,15 @@ def send(
     with refusing(as_json):
         payload = read_body(body, file)
     asked = given(to=to, channel=channel, kind=kind, priority=priority, reply_to=reply_to, msg_id=msg_id)
-    asked |= given(ack_mode=ack, ttl_s=ttl, payload=payload)
+    asked |= given(ack_mode=ack, ttl_s=ttl, payload=payload, correlation_id=about)
     with asking(as_json, data) as daemon:
         asked |= given(**{"from": speaker(sender) or name_here(daemon, os.environ)})
         answer = daemon.ask("POST", "/v1/messages", asked, request_id=request_id)
         if not as_json:
             _show_sent(answer)
         if wait_reply:
-            wait_for_reply(daemon, answer, DEADLINE_S if deadline is None else deadline, as_json)
+            within_s = DEADLINE_S if deadline is None else deadline
+            wait_for_reply(daemon, path_of(answer["id"], "reply"), answer, within_s, as_json)
             return
         if wait is None:
             if as_json:

@@ -58,6 +58,12 @@ class SendMessage(Asked):
     metadata: (
         Annotated[dict[str, Any], Field(description="A JSON object of at most 4 KiB, carried along unread.")] | None
     ) = None
+    correlation_id: (
+        Annotated[
+            str, told("What it is about, by its id; a todo's puts the message into its trace.", pattern=LINE_PATTERN)
+        ]
+        | None
+    ) = None
 
     def new(self) -> NewMessage:
         """The message as the services take it. Raises Invalid naming the field."""
@@ -75,6 +81,7 @@ class SendMessage(Asked):
             ack_mode=None if self.ack_mode is None else check_ack_mode(self.ack_mode),
             ttl_ms=seconds_ms(self.ttl_s, "ttl_s"),
             metadata=self.metadata,
+            correlation_id=self.correlation_id,
         )
 
 

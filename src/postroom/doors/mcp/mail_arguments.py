@@ -41,6 +41,10 @@ class SendMessage(Arguments):
         Literal["urgent", "normal", "low"], Field(description="urgent does not wait for the target's turn to end.")
     ] = "normal"
     reply_to: Annotated[str, _told("The id of the message you answer.", pattern=_MESSAGE_ID)] | None = None
+    correlation_id: (
+        Annotated[str, _told("What it is about: a todo's id puts it into that todo's trace.", pattern=_MESSAGE_ID)]
+        | None
+    ) = None
     msg_id: (
         Annotated[
             str,

@@ -24,6 +24,7 @@ async def _send(caller: Caller, given: args.SendMessage) -> dict[str, Any]:
         msg_id=given.msg_id,
         ack_mode=given.ack_mode,
         ttl_s=given.ttl_s,
+        correlation_id=given.correlation_id,
     )
     shown: dict[str, Any] = {"id": admitted.id, "deduplicated": admitted.deduplicated}
     if admitted.posted is None:

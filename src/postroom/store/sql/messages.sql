@@ -12,6 +12,12 @@ select {message:m} from messages m where m.id {among:ids}
 select {message:m} from messages m where m.created_by = 'postroom' and m.correlation_id = :about
 order by m.seq desc limit :limit
 
+-- What others sent about this todo, the newest first.
+-- name: messages_about
+select {message:m} from messages m where substr(m.correlation_id, 1, 3) = 'td_' and m.created_by <> 'postroom'
+  and m.correlation_id = :about
+order by m.seq desc limit :limit
+
 -- The first answer to a message that somebody else sent after it.
 -- name: reply_first
 select {message:m} from messages m where m.reply_to = :id and m.seq > :after and m.sender <> :sender

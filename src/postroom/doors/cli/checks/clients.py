@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from postroom.doors.cli.checks.call import NoAnswer, call
-from postroom.doors.cli.checks.found import Check, Findings, Found, Skip, fail, ok, skip, warn
-from postroom.doors.cli.checks.scene import Scene
+from postroom.doors.cli.checks.found import Check, Findings, Found, fail, ok, skip, warn
+from postroom.doors.cli.checks.scene import Scene, Skip
 
 if TYPE_CHECKING:
     from postroom.doors.cli.clients.entry import Client

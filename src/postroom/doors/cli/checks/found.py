@@ -9,13 +9,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
+from postroom.doors.cli.checks.scene import Scene, Skip
 from postroom.errors import Forbidden, PostroomError, Unauthenticated
 from postroom.text import printable
-
-if TYPE_CHECKING:
-    from postroom.doors.cli.checks.scene import Scene
 
 T = TypeVar("T")
 
@@ -44,15 +42,6 @@ class Found:
 
 
 Findings = Found | Sequence[Found]
-
-
-class Skip(Exception):
-    """There is nothing to look at, and why."""
-
-    def __init__(self, words: str, fix: str | None = None) -> None:
-        super().__init__(words)
-        self.words = words
-        self.fix = fix
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from postroom.doors.cli.checks.found import Check, Findings, Found, Skip, fail, ok, skip, warn
-from postroom.doors.cli.checks.scene import Scene
+from postroom.doors.cli.checks.found import Check, Findings, Found, fail, ok, skip, warn
+from postroom.doors.cli.checks.scene import Scene, Skip
 from postroom.errors import Misconfigured, PostroomError
 
 VARIABLES: Final = frozenset(

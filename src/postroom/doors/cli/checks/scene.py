@@ -14,12 +14,20 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
 from postroom.doors.cli.checks.call import NoAnswer, Reply, call
-from postroom.doors.cli.checks.found import Skip
 from postroom.errors import Invalid, PostroomError, from_dict
 
 CONFIG: Final = "postroom.config"
 NO_DAEMON: Final = "no daemon was reached"
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+class Skip(Exception):
+    """There is nothing to look at, and why."""
+
+    def __init__(self, words: str, fix: str | None = None) -> None:
+        super().__init__(words)
+        self.words = words
+        self.fix = fix
 
 
 @dataclass(slots=True)
