@@ -167,9 +167,10 @@ case when cast(:outcome as text) = 'unknown' and carrier = 'channel' and seen_at
 -- fragment: shows
 (cast(:outcome as text) = 'written' or (cast(:outcome as text) = 'unknown' and carrier = 'channel'))
 
--- The place that a delivery gets in its mailbox when it first becomes visible there.
+-- The place that a delivery gets in its mailbox when it first becomes visible there, or has got while its row was waited
+-- for: what this makes of the row as it was before is checked too.
 -- fragment: place [postgres]
-(select p.handoff_seq from place p)
+coalesce((select p.handoff_seq from place p), (select h.handoff_seq from held h))
 
 -- fragment: place [sqlite]
 (select b.handoff_seq from mailboxes b where b.name = deliveries.mailbox)

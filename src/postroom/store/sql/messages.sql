@@ -187,7 +187,8 @@ with held as materialized (
   returning handoff_seq
 )
 update deliveries d set {rebound:d},
-  handoff_seq = coalesce((select handoff_seq from placed), case when d.mailbox = coalesce(n.name, n.id) then d.handoff_seq end)
+  -- As it was when its row was locked: what is made of an older one is checked too.
+  handoff_seq = coalesce((select handoff_seq from placed), case when h.mailbox = coalesce(n.name, n.id) then h.handoff_seq end)
 from held h join endpoints n on n.id = h.new where d.id = h.id
 returning d.id
 
