@@ -195,7 +195,7 @@ def twin(shot: Shot, dice: random.Random, now_ms: int) -> Shot:
         lines = [line for line in lines if line[0].decode() not in told]
         lines += [(key.encode(), value.encode()) for key, value in told.items()]
         target = f"/hooks/{shot.source}?{signing.query}".encode()
-    for _ in range(dice.randrange(3)):
+    for _ in range(dice.randrange(3) if lines else 0):
         place = dice.randrange(len(lines))
         name, value = lines[place]
         changed = bytearray(dice.choice([value, dice.choice(HEADER_VALUES), value + value]))
