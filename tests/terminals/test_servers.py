@@ -61,6 +61,20 @@ async def test_no_server_and_no_session_are_gone_and_none_is_started(terminals: 
         await run("/nowhere/tmux", terminals.socket, "list-sessions")
 
 
+async def test_a_refused_client_is_gone_though_tmux_still_answers_it(tmp_path: Path) -> None:
+    tmux = tmp_path / "tmux"
+    tmux.write_text(
+        "#!/bin/sh\nread -r line\n"
+        "printf '%%begin 1 1 0\\ncan\\047t find session: $99\\n%%error 1 1 0\\n'\n"
+        "printf '%%begin 1 2 1\\n%s\\n%%end 1 2 1\\n' \"${line##* }\"\nread -r line\n"
+    )
+    tmux.chmod(0o700)
+    client = ControlClient("$99", lambda pane, data: None, lambda words: None, lambda client: None)
+    with pytest.raises(ServerGone, match="find session"):
+        await client.connect(str(tmux), "socket")
+    assert client.closed
+
+
 async def test_a_flood_is_drained(terminals: Terminals, carrier: TmuxCarrier) -> None:  # I32
     reader = agent(terminals)
     to = endpoint(carrier, reader)

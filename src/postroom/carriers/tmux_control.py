@@ -190,6 +190,7 @@ class ControlClient:
         self._ours = False
         self._lines: list[bytes] = []
         self._last = ""
+        self._attached: bool | None = None
         self.closed = False
 
     async def connect(self, binary: str, socket: str, tied: Sequence[str] = ()) -> None:
@@ -204,6 +205,10 @@ class ControlClient:
         self._transport = transport
         self._input = cast(asyncio.WriteTransport, transport.get_pipe_transport(0))
         await self.ask()
+        if not self._attached:
+            # What tmux was told meanwhile it has answered all the same, before it lets go of the client.
+            self.close()
+            raise fault(self._last)
 
     async def ask(self, *commands: str) -> list[Block]:
         """The answers to these commands, in their order: one block each, and one for each command that one of them runs.
@@ -273,6 +278,9 @@ class ControlClient:
         self._within = None
         if block.failed:
             self._last = block.text
+        if self._attached is None:
+            # The first answer is that to the attachment itself.
+            self._attached = not block.failed
         if not self._ours or not self._requests:
             return
         request = self._requests[0]
