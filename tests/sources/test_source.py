@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from postroom.event import AS_IT_CAME
 from postroom.text import check_json
 from tests.sources.signing import NOW, PAYLOADS, SECRET, Pairs, accepted, github, github_headers, hex_of, one, refused
 
@@ -168,6 +169,33 @@ def test_any_bytes_can_be_read(body: bytes, content_type: str) -> None:
         got = accepted(source, headers, body)
         assert (got.data is None) or got.unparsed is None or "object" in got.unparsed
         check_json([got.data, got.title, got.unparsed, got.facts.words()], "delivery")
+
+
+BODIES = st.one_of(
+    st.binary(max_size=50),
+    st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=3).map(lambda value: json.dumps(value).encode()),
+    st.sampled_from([b"payload=%7B%22a%22%3A1%7D", b"a=1&b=", b'{"a":"\\u0000"}', b'{"a":"\xc3\xa9"}', b"[1e2]"]),
+)
+
+
+@given(
+    BODIES,
+    st.sampled_from([b"", b"\xef\xbb\xbf", b"\xef\xbb\xbf\xef\xbb\xbf", b" \r\n"]),
+    st.sampled_from(["application/json", "application/x-www-form-urlencoded", "", "text/plain; charset=utf-16"]),
+    st.sampled_from(["github", "generic"]),
+)
+def test_what_was_read_once_is_read_the_same_from_what_is_stored(
+    body: bytes, before: bytes, content_type: str, sender: str
+) -> None:
+    whole = before + body
+    if sender == "github":
+        got = accepted(github(), github_headers(whole, content_type=content_type), whole)
+    else:
+        got = accepted(one(GENERIC), signed(whole, content_type=content_type), whole)
+    if got.body_json is not None:
+        # A database gives the body as text.
+        text = got.body.decode("utf-8") if got.body_json == AS_IT_CAME else got.body_json
+        assert json.loads(text) == got.data
 
 
 def test_huge_texts_are_cut() -> None:

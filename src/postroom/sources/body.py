@@ -43,9 +43,7 @@ def parse(headers: Headers, body: bytes, form_field: str | None = None, *, form_
         return Parsed(None, unparsed="the body is empty")
     kind = (headers.text("content-type") or "").split(";", 1)[0].strip().lower()
     try:
-        if kind == FORM:
-            return _form(raw, form_field, form_rest)
-        parsed = _value(raw, "body")
+        parsed = _form(raw, form_field, form_rest) if kind == FORM else _value(raw, "body")
         if parsed.text == AS_IT_CAME and len(raw) < len(body):
             return Parsed(parsed.data, raw.decode())
         return parsed
