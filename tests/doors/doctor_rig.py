@@ -13,13 +13,14 @@ import pytest
 
 from postroom import __version__
 from postroom.doors.cli.checks import call as checks_call
+from postroom.doors.cli.checks import check as checks_check
 from postroom.doors.cli.checks import clients as checks_clients
-from postroom.doors.cli.checks import found as checks_found
 from postroom.doors.cli.checks import mcp as checks_mcp
 from postroom.doors.cli.checks import post as checks_post
 from postroom.doors.cli.checks import sources as checks_sources
 from postroom.doors.cli.checks import work as checks_work
-from postroom.doors.cli.checks.found import Check, Findings, Line, run
+from postroom.doors.cli.checks.check import Check, run
+from postroom.doors.cli.checks.found import Findings, Line
 from postroom.doors.cli.checks.scene import Scene
 from postroom.errors import PostroomError
 from postroom.wire import show_time
@@ -130,7 +131,7 @@ def be_patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a machine that is busy with other tests take its time: what is tested is the answer, not how soon it comes."""
     for module, name in (
         (checks_call, "CALL_S"),
-        (checks_found, "CHECK_S"),
+        (checks_check, "CHECK_S"),
         (checks_mcp, "HTTP_S"),
         (checks_mcp, "STDIO_S"),
         (checks_mcp, "PROMPT_S"),

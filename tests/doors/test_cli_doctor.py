@@ -15,7 +15,8 @@ from postroom import __version__
 from postroom.doors.cli import doctor
 from postroom.doors.cli.checks import local as checks_local
 from postroom.doors.cli.checks import mcp as checks_mcp
-from postroom.doors.cli.checks.found import Check, Findings, Line, State, fail, ok, run, skip, warn
+from postroom.doors.cli.checks.check import Check, run
+from postroom.doors.cli.checks.found import Findings, Line, State, fail, ok, skip, warn
 from postroom.doors.cli.checks.scene import Scene, Skip
 from postroom.errors import Forbidden, Unauthenticated, Unavailable
 from postroom.wire import show_time
@@ -93,7 +94,7 @@ def test_what_hangs_fails_by_itself_and_holds_nothing_up(tmp_path: Path) -> None
 
 def test_what_hangs_does_not_keep_the_process_from_ending() -> None:
     program = (
-        "import threading; from postroom.doors.cli.checks.found import side_by_side;"
+        "import threading; from postroom.doors.cli.checks.check import side_by_side;"
         "print(side_by_side([threading.Event().wait, lambda: 7], 0.5))"
     )
     done = child(program=program)

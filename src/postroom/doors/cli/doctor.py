@@ -6,13 +6,16 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from postroom.doors.cli.asking import REFUSED, UNREACHABLE, AsJson, Data
-from postroom.doors.cli.checks.found import Check, Line, State, run
+from postroom.doors.cli.checks.found import Line, State
 from postroom.doors.cli.table import line, print_json, width
+
+if TYPE_CHECKING:
+    from postroom.doors.cli.checks.check import Check
 
 
 def doctor(
@@ -27,6 +30,7 @@ def doctor(
 
     It changes nothing, and ends with 0 when nothing fails, with 1 when something does, and with 3 when no daemon answers.
     """
+    from postroom.doors.cli.checks.check import run
     from postroom.doors.cli.checks.scene import Scene
 
     scene = Scene(dict(os.environ), data=data, config=config)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from postroom.doors.cli.checks.call import NoAnswer, call
-from postroom.doors.cli.checks.found import Check, Findings, Found, fail, ok, skip, warn
+from postroom.doors.cli.checks.check import Check
+from postroom.doors.cli.checks.found import Findings, Found, fail, ok, skip, warn
 from postroom.doors.cli.checks.scene import Scene, Skip
 
 if TYPE_CHECKING:

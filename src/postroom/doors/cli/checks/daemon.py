@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from postroom import __version__
 from postroom.doors.cli.checks.call import NoAnswer
-from postroom.doors.cli.checks.found import Check, Findings, fail, ok, warn
+from postroom.doors.cli.checks.check import Check
+from postroom.doors.cli.checks.found import Findings, fail, ok, warn
 from postroom.doors.cli.checks.scene import NO_DAEMON, Scene, Skip
 from postroom.doors.cli.table import span
 from postroom.errors import Forbidden, Invalid, Unauthenticated

@@ -9,7 +9,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from postroom.doors.cli.checks.found import Check, Findings, Found, fail, ok, skip, warn
+from postroom.doors.cli.checks.check import Check
+from postroom.doors.cli.checks.found import Findings, Found, fail, ok, skip, warn
 from postroom.doors.cli.checks.scene import Scene, Skip
 from postroom.errors import Misconfigured, PostroomError
 

@@ -14,7 +14,8 @@ from typing import IO, Any, Final
 
 from postroom import __version__
 from postroom.doors.cli.checks.call import NoAnswer
-from postroom.doors.cli.checks.found import Check, Findings, fail, ok, warn
+from postroom.doors.cli.checks.check import Check
+from postroom.doors.cli.checks.found import Findings, fail, ok, warn
 from postroom.doors.cli.checks.scene import NO_DAEMON, Scene, Skip
 
 MODERN: Final = "2026-07-28"

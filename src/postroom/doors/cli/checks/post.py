@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from postroom.doors.cli.checks.call import NoAnswer, Reply, call
-from postroom.doors.cli.checks.found import Check, Findings, Found, fail, ok, side_by_side, warn
+from postroom.doors.cli.checks.check import Check, side_by_side
+from postroom.doors.cli.checks.found import Findings, Found, fail, ok, warn
 from postroom.doors.cli.checks.scene import NO_DAEMON, Scene, Skip
 from postroom.doors.cli.table import short_time, span
 from postroom.errors import PostroomError

@@ -7,7 +7,8 @@ from functools import partial
 from typing import Any, Final
 
 from postroom.doors.cli.checks.call import NoAnswer, call
-from postroom.doors.cli.checks.found import Check, Findings, Found, fail, ok, side_by_side, skip, warn
+from postroom.doors.cli.checks.check import Check, side_by_side
+from postroom.doors.cli.checks.found import Findings, Found, fail, ok, skip, warn
 from postroom.doors.cli.checks.scene import NO_DAEMON, Scene, Skip
 from postroom.doors.cli.table import short_time
 

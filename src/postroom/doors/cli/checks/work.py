@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from postroom.doors.cli.checks.found import Check, Findings, Found, ok, side_by_side, warn
+from postroom.doors.cli.checks.check import Check, side_by_side
+from postroom.doors.cli.checks.found import Findings, Found, ok, warn
 from postroom.doors.cli.checks.scene import Scene
 from postroom.doors.cli.table import short_time, span
 from postroom.errors import PostroomError
