@@ -22,6 +22,7 @@ from starlette.routing import Route
 
 from postroom import Client, Worker, wire
 from postroom.address import find
+from postroom.config import load_settings
 from postroom.desk import ClaimNext
 from postroom.errors import (
     Conflict,
@@ -211,6 +212,19 @@ class TestAddress:
         assert client.address.token == "tk_admin"
         assert "tk_admin" not in repr(client.address)
         assert str(client.address) == f"unix://{home}/postroom.sock"
+
+    @pytest.mark.parametrize("named", ["~/data", "data"])
+    def test_every_program_means_the_same_folder_by_a_name(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
+    ) -> None:
+        monkeypatch.setenv("HOME", str(tmp_path))
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "data").mkdir()
+        (tmp_path / "data" / "admin-token").write_text("tk_admin\n")
+        environ = {"POSTROOM_DATA": named}
+        found = find(environ=environ)
+        assert (found.socket, found.token) == (str(tmp_path / "data" / "postroom.sock"), "tk_admin")
+        assert load_settings(environ=environ).data == tmp_path / "data"
 
     def test_environment_then_arguments(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (home / "admin-token").write_text("tk_admin\n")

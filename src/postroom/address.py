@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,12 @@ class Address:
         return self.base if self.socket is None else f"unix://{self.socket}"
 
 
+def data_folder(given: str | os.PathLike[str] | None, environ: Mapping[str, str]) -> Path:
+    """The data folder: the one given, POSTROOM_DATA, or the platform's user data folder."""
+    chosen = given or environ.get("POSTROOM_DATA")
+    return Path(chosen).expanduser().absolute() if chosen else Path(platformdirs.user_data_dir("postroom"))
+
+
 def find(
     url: str | None = None, token: str | None = None, socket: str | Path | None = None, *, environ: Mapping[str, str]
 ) -> Address:
@@ -35,9 +42,9 @@ def find(
     """
     if url is not None and socket is not None:
         raise Invalid("give url or socket, not both", field="socket")
-    data = Path(environ.get("POSTROOM_DATA") or platformdirs.user_data_dir("postroom"))
+    data = data_folder(None, environ)
     if url is None and socket is None:
-        url = environ.get("POSTROOM_URL") or f"unix://{(data / 'postroom.sock').absolute()}"
+        url = environ.get("POSTROOM_URL") or f"unix://{data / 'postroom.sock'}"
     if socket is not None:
         url = f"unix://{Path(socket).absolute()}"
     assert url is not None

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from postroom.address import data_folder
 from postroom.carriers.webhook_place import WebhookPlace
 from postroom.config_post import RATE_PER_MINUTE, PostSettings, read_post
 from postroom.config_webhook import read_webhooks
@@ -91,16 +92,6 @@ class Settings:
             said = ", ".join(f"{key}={value}" for key, value in changes.items())
             shown.append((f"queue.{name}", said, str(self.file)))
         return shown
-
-
-def data_folder(given: str | os.PathLike[str] | None, environ: Mapping[str, str]) -> Path:
-    """The data folder: the flag, POSTROOM_DATA, or the platform's user data folder."""
-    chosen = given or environ.get("POSTROOM_DATA")
-    if chosen:
-        return Path(chosen).expanduser().absolute()
-    import platformdirs
-
-    return Path(platformdirs.user_data_dir("postroom"))
 
 
 def load_settings(

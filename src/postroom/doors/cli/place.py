@@ -7,6 +7,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from postroom.address import data_folder
+
 if TYPE_CHECKING:
     from postroom.doors.cli.connection import Daemon
     from postroom.doors.cli.settings_file import SettingsFile
@@ -21,7 +23,7 @@ class Place:
         from postroom.doors.cli.connection import Daemon, Unreachable
 
         settings = import_module(CONFIG)
-        self.data: Path = settings.data_folder(data, os.environ)
+        self.data: Path = data_folder(data, os.environ)
         self.addresses: list[str] = []
         self._daemon: Daemon | None = Daemon.find(data, os.environ)
         try:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from postroom.address import data_folder
 from postroom.doors.cli.asking import usage
 
 if TYPE_CHECKING:
@@ -40,12 +41,12 @@ class Session:
         Under its own token the session's claims answer its rings. The token's name goes to the first session that is
         attached under it: to a name that two have, nobody could send.
         """
-        from postroom.doors.cli.clients.installing import client_token, data_folder
+        from postroom.doors.cli.clients.installing import client_token
         from postroom.doors.cli.clients.opencode import Opencode
 
         if os.environ.get("POSTROOM_TOKEN"):
             return daemon, None
-        token = client_token(Opencode(), data_folder(data))
+        token = client_token(Opencode(), data_folder(data, os.environ))
         secret, name = token.secret(), token.name_at(str(daemon.address))
         if secret is None or name is None:
             return daemon, None

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
+from postroom.address import data_folder
 from postroom.doors.cli.checks.call import NoAnswer, Reply, call
 from postroom.errors import Invalid, PostroomError, from_dict
 
@@ -96,8 +97,7 @@ class Scene:
 
     def own_folder(self) -> Path:
         """The data folder that this command line and this environment name."""
-        found: Path = import_module(CONFIG).data_folder(self.data, self.environ)
-        return found
+        return data_folder(self.data, self.environ)
 
     # The daemon.
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from postroom.address import data_folder
 from postroom.doors.cli.clients.claude import Claude
 from postroom.doors.cli.clients.codex import Codex
 from postroom.doors.cli.clients.config_file import ConfigFile
@@ -87,7 +88,7 @@ class Setup:
         self._client = client
         self._project = project
         self._daemon = daemon
-        folder = data_folder(data)
+        folder = data_folder(data, os.environ)
         self._token = client_token(client, folder)
         self._plugin = Plugin.for_environment(project, folder, data) if isinstance(client, Opencode) else None
 
@@ -229,16 +230,6 @@ class Setup:
         return str(addresses[-1])
 
 
-def data_folder(data: Path | None) -> Path:
-    """The data folder: the option, POSTROOM_DATA, or the platform's user data folder."""
-    chosen = data or os.environ.get("POSTROOM_DATA")
-    if chosen:
-        return Path(chosen).expanduser().absolute()
-    import platformdirs
-
-    return Path(platformdirs.user_data_dir("postroom"))
-
-
 def client_token(client: Client, folder: Path) -> ClientToken:
     """The token of a client; opencode's plugin reads the record of its own."""
     if isinstance(client, Opencode):
@@ -253,7 +244,7 @@ def standing(data: Path | None, project: Path | None = None) -> list[dict[str, A
     `entry` is stdio or http, None for none; `problem` says why a file cannot be used. The project is this folder by
     default, and is listed where it has such a file.
     """
-    folder = data_folder(data)
+    folder = data_folder(data, os.environ)
     told = []
     for kind in CLIENTS:
         client = kind()
