@@ -79,6 +79,20 @@ class Registry:
         check_id(id_, Prefix.ENDPOINT, "endpoint")
         return _there(await self._table.get(self._reader, id_), id_)
 
+    async def process_of(self, principal: Principal, id_: str) -> Endpoint:
+        """The channel's endpoint whose messages go through the principal's own process, who attached it (RULINGS 31).
+
+        Raises NotFound, Forbidden for everybody else, admins too, and Conflict for what is no channel or has ended.
+        """
+        endpoint = await self.get(principal, id_)
+        if endpoint.created_by != principal.name:
+            raise Forbidden(f"{id_} was attached by another than {principal.name}", field="id")
+        if endpoint.carrier is not CarrierKind.CHANNEL:
+            raise Conflict(f"{id_} is carried to by {endpoint.carrier}; only a channel's process waits for parcels")
+        if endpoint.ended_at is not None:
+            raise Conflict(f"endpoint {id_} has ended; attach again", state="ended")
+        return endpoint
+
     async def find(self, principal: Principal, asked: EndpointFilter) -> list[Endpoint]:
         """The endpoints that fit, oldest first, 1000 at the most."""
         if asked.target_repo is not None:

@@ -13,8 +13,7 @@ from postroom.doors.http.mail_fields import Wait
 from postroom.doors.http.polling import while_there
 from postroom.doors.http.route import Call, Route
 from postroom.doors.http.schemas import TEXT, maybe, named, one_of, record
-from postroom.endpoint import CarrierKind, Endpoint
-from postroom.errors import Conflict, Forbidden, Unavailable
+from postroom.errors import Unavailable
 from postroom.limits import MAX_WAIT, check_seconds
 from postroom.wire import seconds_ms
 
@@ -42,8 +41,7 @@ async def wait(call: Call, asked: WaitForParcel) -> Answer:
     carrier = _carrier(call)
     waits = seconds_ms(DEFAULT_WAIT_S if asked.wait_s is None else asked.wait_s, "wait_s") or 0
     check_seconds(waits, 0, MAX_WAIT, "wait_s")
-    endpoint = await call.api.registry.get(call.principal, call.path["id"])
-    _check(call, endpoint)
+    endpoint = await call.api.registry.process_of(call.principal, call.path["id"])
     if carrier.beats(endpoint.id):
         await call.api.registry.touch([endpoint.id])
     note = await while_there(call.receive, carrier.wait(endpoint.id, call.principal.name, waits / 1000))
@@ -64,16 +62,6 @@ def _carrier(call: Call) -> ChannelCarrier:
     if call.api.channel is None:
         raise Unavailable("no channel is carried here")
     return call.api.channel
-
-
-def _check(call: Call, endpoint: Endpoint) -> None:
-    """Pass who attached a channel's endpoint that has not ended; nobody else takes its messages, not even an admin."""
-    if endpoint.created_by != call.principal.name:
-        raise Forbidden(f"{endpoint.id} was attached by another than {call.principal.name}", field="id")
-    if endpoint.carrier is not CarrierKind.CHANNEL:
-        raise Conflict(f"{endpoint.id} is carried to by {endpoint.carrier}; only a channel's process waits for parcels")
-    if endpoint.ended_at is not None:
-        raise Conflict(f"endpoint {endpoint.id} has ended; attach again", state="ended")
 
 
 ROUTES = (
