@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random
 import secrets
-import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -22,8 +20,8 @@ from postroom.bodies import encode, given, header, names, query_of, words
 from postroom.connection import Connection
 from postroom.desk import UNSET, ClaimNext, OutcomeResult, Unset
 from postroom.errors import Invalid, NotFound, PostroomError, Unavailable, from_dict
-from postroom.happening import LAGGED, Happening, HappeningFilter
-from postroom.happening_wire import PATH, QUIET_S, EventReader, query_pairs
+from postroom.following import follow
+from postroom.happening import Happening, HappeningFilter
 from postroom.ids import Prefix, check_id
 from postroom.limits import MAX_JSON_BYTES, check_queue
 from postroom.mail_client import ClientPost
@@ -31,8 +29,6 @@ from postroom.model import Created, Ended, NewTodo, OutcomeItem, Todo, TodoPage,
 from postroom.text import check_json, result_json
 
 MAX_BODY: Final = 4 * 1024 * 1024
-FIRST_STREAM_PAUSE_S: Final = 0.2
-MOST_STREAM_PAUSE_S: Final = 5.0
 
 
 def new_key() -> str:
@@ -296,27 +292,12 @@ class Client:
         """An event with its headers, body and todos, as `GET /v1/events/ID` answers; NotFound when there is none."""
         return await self._call("GET", f"/v1/events/{check_id(id, Prefix.EVENT, 'event')}", again=True)
 
-    async def stream(self, wanted: HappeningFilter | None = None) -> AsyncGenerator[Happening, None]:
+    def stream(self, wanted: HappeningFilter | None = None) -> AsyncGenerator[Happening, None]:
         """What happens from now on, for ever: `lagged` comes first, and after each break, so that the reader looks.
 
         A connection that breaks, or a daemon that is away, is tried anew after a pause. Raises what the daemon refuses.
         """
-        pairs = query_pairs(wanted or HappeningFilter())
-        pause = FIRST_STREAM_PAUSE_S
-        while True:
-            try:
-                async with self._connection.opened(PATH, pairs, 3 * QUIET_S) as pieces:
-                    yield Happening(time.time_ns() // 1_000_000, LAGGED, "", words="listening: look now")
-                    pause = FIRST_STREAM_PAUSE_S
-                    reader = EventReader()
-                    async for piece in pieces:
-                        for happening in reader.feed(piece):
-                            yield happening
-            except (Unavailable, ValueError) as error:
-                if isinstance(error, Unavailable) and self._connection.closed:
-                    raise
-            await asyncio.sleep(pause * (0.5 + self._connection.jitter()))
-            pause = min(pause * 2, MOST_STREAM_PAUSE_S)
+        return follow(self._connection, wanted or HappeningFilter())
 
     async def trace(self, id: str) -> dict[str, Any]:
         """The story of an event, todo or message, as `GET /v1/trace/ID` answers; NotFound when there is none."""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from postroom.carriers import channel, lane
+from postroom.carriers import pauses as resting
 from postroom.carriers.carrier import FREE, Standing, Writing
 from postroom.carriers.channel import ChannelCarrier
 from postroom.carriers.channel_note import MAX_CONTENT_BYTES, Note, note_of
@@ -296,7 +297,7 @@ async def test_messages_are_handed_over_one_at_a_time_and_without_a_pause(rig: P
 
 
 async def test_who_comes_gets_at_once_what_waited(rig: PostRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lane, "STRANDED_PAUSES", (0.01, 600.0))
+    monkeypatch.setattr(resting, "STRANDED", (0.01, 600.0))
     carrier = ChannelCarrier()
     courier = rig.courier(carrier)
     await until(lambda: courier.status()["running"], "the courier is at work")

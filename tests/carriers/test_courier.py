@@ -10,6 +10,7 @@ import pytest
 
 from postroom.carriers import courier as courier_module
 from postroom.carriers import guarded, lane
+from postroom.carriers import pauses as resting
 from postroom.carriers.carrier import FREE, Progress, Turn, Writing
 from postroom.endpoint import CarrierKind
 from postroom.message import Cause, Delivery, Priority, Written
@@ -126,7 +127,7 @@ async def test_busy_is_no_attempt_and_is_shown_until_it_ends(rig: PostRig) -> No
 
 @pytest.mark.usefixtures("no_sweep")
 async def test_a_busy_target_is_asked_again_without_an_event(rig: PostRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lane, "BUSY_PAUSES", (0.01, 0.02))
+    monkeypatch.setattr(resting, "BUSY", (0.01, 0.02))
     carrier = MemoryCarrier()
     carrier.looks["ses_a"] = [BUSY] * 4
     rig.courier(carrier)
@@ -183,12 +184,12 @@ async def test_a_failure_ends_the_targets_run_for_a_tick(rig: PostRig) -> None: 
     began = time.monotonic()
     rig.courier(carrier)
     await rig.reach_state("injected", second)
-    assert time.monotonic() - began >= lane.FAILED_PAUSE
+    assert time.monotonic() - began >= resting.FAILED
     assert carrier.written["ses_a"] == [second]
 
 
 async def test_the_tenth_refusal_is_final(rig: PostRig, monkeypatch: pytest.MonkeyPatch) -> None:  # P6, P14
-    monkeypatch.setattr(lane, "FAILED_PAUSE", 0.0)
+    monkeypatch.setattr(resting, "FAILED", 0.0)
     settle, waits = rig.dispatch.settle, []
 
     async def settled(*given: Any, **more: Any) -> Delivery | None:
@@ -245,7 +246,7 @@ async def test_a_fault_counts_an_attempt_of_the_head_and_pauses_the_target(
     found = await rig.delivery(head)
     assert (found.state, found.attempt_count, found.last_failure_reason) == ("pending", 5, "broken by order")
     assert (await rig.delivery(after)).attempt_count == 1
-    assert pauses == [(KEY, lane.MAX_FAULT_MS)]
+    assert pauses == [(KEY, resting.MAX_FAULT_MS)]
 
 
 async def test_a_permanent_refusal_is_not_tried_again(rig: PostRig) -> None:  # P6
@@ -369,7 +370,7 @@ async def test_a_turn_holds_all_but_the_urgent_and_says_so(rig: PostRig) -> None
 
 
 async def test_a_turn_is_looked_at_again_without_an_event(rig: PostRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lane, "TURN_PAUSES", (0.02, 0.05))
+    monkeypatch.setattr(resting, "TURN", (0.02, 0.05))
     carrier = MemoryCarrier()
     carrier.begins_turns = True
     carrier.turns["ses_a"] = Progress(Turn.WORKING, seen=True)
@@ -388,7 +389,7 @@ async def test_a_turn_is_looked_at_again_without_an_event(rig: PostRig, monkeypa
 
 
 async def test_a_turn_that_cannot_be_looked_at_goes_on(rig: PostRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lane, "TURN_PAUSES", (0.02,))
+    monkeypatch.setattr(resting, "TURN", (0.02,))
     carrier = MemoryCarrier()
     carrier.begins_turns = True
     carrier.turns["ses_a"] = Progress(Turn.UNKNOWN, reason="away")
@@ -404,7 +405,7 @@ async def test_a_turn_that_cannot_be_looked_at_goes_on(rig: PostRig, monkeypatch
 
 @pytest.mark.usefixtures("quick_sweep")
 async def test_without_a_carrier_messages_wait_and_say_so(rig: PostRig, monkeypatch: pytest.MonkeyPatch) -> None:  # P16
-    monkeypatch.setattr(lane, "STRANDED_PAUSES", (0.02, 60.0))
+    monkeypatch.setattr(resting, "STRANDED", (0.02, 60.0))
     courier = rig.courier()
     id_ = await rig.admit("ses_a")
 
@@ -420,7 +421,7 @@ async def test_without_a_carrier_messages_wait_and_say_so(rig: PostRig, monkeypa
 
 
 async def test_out_of_reach_is_said_and_comes_to_its_end(rig: PostRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lane, "STRANDED_PAUSES", (0.02, 60.0))
+    monkeypatch.setattr(resting, "STRANDED", (0.02, 60.0))
     carrier = MemoryCarrier(CarrierKind.TMUX, ("host:here",))
     courier = rig.courier(carrier)
     await until(lambda: courier.status()["running"], "it is at work")

@@ -10,6 +10,7 @@ import pytest
 
 from postroom.carriers import courier as courier_module
 from postroom.carriers import lane
+from postroom.carriers import pauses as resting
 from postroom.carriers.carrier import FREE, Progress, Turn
 from postroom.errors import Unavailable
 from postroom.message import Delivery
@@ -174,8 +175,8 @@ class Away:
     "verb", ["head", "lease", "settle", "ready_targets", "turns", "end_turn", "next_due", "note_seen"]
 )
 async def test_a_database_that_is_away_is_tried_again(rig: PostRig, verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lane, "AWAY_PAUSES", (0.01, 0.02))
-    monkeypatch.setattr(lane, "TURN_PAUSES", (0.01,))
+    monkeypatch.setattr(resting, "AWAY", (0.01, 0.02))
+    monkeypatch.setattr(resting, "TURN", (0.01,))
     monkeypatch.setattr(courier_module, "SWEEP_SECONDS", 0.02)
     monkeypatch.setattr(courier_module, "SWEEP_SECONDS_DEAF", 0.02)
     away = Away(rig, verb, 4)
@@ -194,7 +195,7 @@ async def test_a_database_that_is_away_is_tried_again(rig: PostRig, verb: str, m
 
 
 async def test_an_error_that_nobody_foresaw_ends_nothing(rig: PostRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lane, "AWAY_PAUSES", (0.01,))
+    monkeypatch.setattr(resting, "AWAY", (0.01,))
     head = rig.dispatch.head
     calls = 0
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from postroom.carriers import lane
+from postroom.carriers import pauses as resting
 from tests.carriers.rig import PostRig
 from tests.processes import until
 
@@ -14,7 +15,7 @@ from tests.processes import until
 async def test_further_messages_that_nobody_carries_are_not_looked_at(
     rig: PostRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # P16
-    monkeypatch.setattr(lane, "STRANDED_PAUSES", (600.0, 600.0))
+    monkeypatch.setattr(resting, "STRANDED", (600.0, 600.0))
     looks: list[str] = []
     next_due = rig.dispatch.next_due
 
@@ -34,7 +35,7 @@ async def test_further_messages_that_nobody_carries_are_not_looked_at(
 
 
 async def test_they_are_said_to_wait_once_others_were_waited_for(rig: PostRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lane, "STRANDED_PAUSES", (0.01, 600.0))
+    monkeypatch.setattr(resting, "STRANDED", (0.01, 600.0))
     rig.courier()
     id_ = await rig.admit("ses_a")
 

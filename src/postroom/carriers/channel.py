@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from postroom.carriers.carrier import FREE, Look, Progress, Standing, Turn, Writing
 from postroom.carriers.channel_note import Note, note_of
+from postroom.carriers.lane import OUT_OF_REACH
 from postroom.endpoint import CarrierKind, Endpoint
 from postroom.errors import Conflict, Forbidden, Invalid, Unavailable
 from postroom.message import Parcel, Written
@@ -33,7 +34,6 @@ MAX_REASON_BYTES: Final = 250
 PUSHED: Final = "pushed to the agent's channel; not read or acknowledged yet"
 LEFT: Final = "the process went away before it said whether it pushed the message"
 SILENT: Final = "the process did not say in time whether it pushed the message"
-AWAY: Final = "out_of_reach"
 TAKEN: Final = "another message is being handed to the process"
 
 
@@ -159,7 +159,7 @@ class ChannelCarrier:
             del self._seats[seat.endpoint_id]
         errand = seat.errand
         if errand is not None and not errand.answer.done():
-            gone = Writing(Written.UNKNOWN, LEFT) if errand.handed else Writing(Written.BUSY, AWAY)
+            gone = Writing(Written.UNKNOWN, LEFT) if errand.handed else Writing(Written.BUSY, OUT_OF_REACH)
             errand.answer.set_result(gone)
         for call in self._changes:
             call(f"{self.kind}:{seat.endpoint_id}")
@@ -202,21 +202,21 @@ class ChannelCarrier:
         """Free while the process is there and has nothing in hand."""
         seat = self._seat(parcel)
         if seat is None:
-            return Look(Standing.BUSY, AWAY)
+            return Look(Standing.BUSY, OUT_OF_REACH)
         return FREE if seat.errand is None else Look(Standing.BUSY, TAKEN)
 
     async def write(self, parcel: Parcel) -> Writing:
         """Hand the message to its process, and wait for what came of it."""
         seat = self._seat(parcel)
         if seat is None or seat.errand is not None:
-            return Writing(Written.BUSY, AWAY if seat is None else TAKEN)
+            return Writing(Written.BUSY, OUT_OF_REACH if seat is None else TAKEN)
         errand = seat.errand = _Errand(note_of(parcel), asyncio.get_running_loop().create_future())
         try:
             seat.hand_over()
             await asyncio.wait({errand.answer}, timeout=self._answer)
             if errand.answer.done():
                 return errand.answer.result()
-            return Writing(Written.UNKNOWN, SILENT) if errand.handed else Writing(Written.BUSY, AWAY)
+            return Writing(Written.UNKNOWN, SILENT) if errand.handed else Writing(Written.BUSY, OUT_OF_REACH)
         finally:
             seat.errand = None
 

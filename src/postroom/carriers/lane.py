@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
+from postroom.carriers import pauses
 from postroom.carriers.carrier import Carrier, Look, Standing, Turn, Writing
 from postroom.carriers.guarded import LOOK_SHARE, Guarded, lease_seconds
 from postroom.carriers.slots import Slots
@@ -22,17 +23,6 @@ from postroom.services.dispatch import DispatchService
 
 SETTLE_SECONDS = 3.0
 """How long a lane that is cancelled tries to hand back what it holds."""
-BUSY_PAUSES = (1.0, 2.0, 5.0)
-TURN_PAUSES = (0.5, 1.0, 2.0, 5.0)
-"""When a turn is looked at again where no event of its carrier comes first; the last repeats."""
-FAILED_PAUSE = 0.5
-"""A failure ends a target's run for so long (P13)."""
-MIN_FAULT_MS = 500
-MAX_FAULT_MS = 5000
-GONE_PAUSE = 5.0
-STRANDED_PAUSES = (5.0, 60.0)
-"""How long others are waited for before a target is called out of reach, and then until it is looked at again."""
-AWAY_PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0)
 
 ENDPOINT_GONE = "endpoint_gone"
 OUT_OF_REACH = "out_of_reach"
@@ -125,7 +115,7 @@ class Lane:
         if message is not None and self._away == 0:
             log.warning("%s is put off: %s", self.key, message)
         self._away += 1
-        return _step(AWAY_PAUSES, self._away)
+        return pauses.step(pauses.AWAY, self._away)
 
     async def _sleep(self, seconds: float) -> None:
         hold = self._held_until - _now()
@@ -162,7 +152,7 @@ class Lane:
                     return await self._wait_for_it(head, look.reason)
             case Standing.GONE:
                 await self._show(head, ENDPOINT_GONE)
-                return GONE_PAUSE
+                return pauses.GONE
             case Standing.FREE | Standing.FAULT | Standing.ABSENT:
                 pass
             case _:
@@ -220,11 +210,11 @@ class Lane:
         if due > 0 or not self.stranded:
             # Held, paused or in its turn: somebody sees to it. What is ready may be taken in a moment.
             self.stranded = due <= 0
-            return self._strand_for(STRANDED_PAUSES[0])
+            return self._strand_for(pauses.STRANDED[0])
         head = await self._dispatch.head(self.key, (ANY_REACH,))
         if head is None or head.target.busy_reason is None:
             await self._defer(await self._missing(reason))
-        return self._strand_for(STRANDED_PAUSES[1])
+        return self._strand_for(pauses.STRANDED[1])
 
     async def _missing(self, reason: str) -> str:
         """Why nobody comes: a process that gave no sign of life for too long, or has left, is not coming back."""
@@ -239,7 +229,7 @@ class Lane:
     async def _wait_for_it(self, parcel: Parcel, reason: str) -> float:
         await self._show(parcel, reason or "busy")
         self._busy += 1
-        return _step(BUSY_PAUSES, self._busy)
+        return pauses.step(pauses.BUSY, self._busy)
 
     async def _show(self, parcel: Parcel, reason: str | None) -> None:
         """Say why the target waits, where it does not say so yet."""
@@ -311,7 +301,7 @@ class Lane:
                 if tries == 0:
                     log.warning("%s cannot be settled yet: %s", parcel.delivery.id, error.message)
                 tries += 1
-                await asyncio.sleep(_step(AWAY_PAUSES, tries))
+                await asyncio.sleep(pauses.step(pauses.AWAY, tries))
 
     async def _hand_back(self, parcel: Parcel, writing: Writing) -> None:
         try:
@@ -335,8 +325,8 @@ class Lane:
                 log.info("%s to %s failed: %s", parcel.message.id, self.key, writing.reason)
                 await self._show(parcel, None)
                 if fault:
-                    await self._dispatch.pause(self.key, _fault_ms(settled))
-                return self._hold(FAILED_PAUSE)
+                    await self._dispatch.pause(self.key, pauses.fault_ms(settled))
+                return self._hold(pauses.FAILED)
             case Written.UNKNOWN if writing.pushed:
                 self._busy = 0
                 await self._show(parcel, None)
@@ -344,8 +334,8 @@ class Lane:
             case Written.UNKNOWN:
                 log.info("%s to %s may have been written: %s", parcel.message.id, self.key, writing.reason)
                 await self._show(parcel, None)
-                await self._dispatch.pause(self.key, MAX_FAULT_MS)
-                return self._hold(FAILED_PAUSE)
+                await self._dispatch.pause(self.key, pauses.MAX_FAULT_MS)
+                return self._hold(pauses.FAILED)
             case Written.BUSY:
                 return 0.0 if self.closing else await self._wait_for_it(parcel, writing.reason or "")
             case _:
@@ -359,7 +349,7 @@ class Lane:
 
     def _begin_turn(self, turn: Parcel) -> None:
         self._turn, self._noted, self._polls = turn, False, 0
-        self._watch_at = _now() + TURN_PAUSES[0]
+        self._watch_at = _now() + pauses.TURN[0]
 
     async def _watch(self, carrier: Guarded) -> None:
         """Ask how the turn stands where an event came or it is time, and end it when it is over."""
@@ -371,7 +361,7 @@ class Lane:
         match progress.turn:
             case Turn.WORKING | Turn.UNKNOWN:
                 self._polls += 1
-                self._watch_at = _now() + _step(TURN_PAUSES, self._polls)
+                self._watch_at = _now() + pauses.step(pauses.TURN, self._polls)
                 if progress.seen and not self._noted:
                     await self._dispatch.note_seen(turn.delivery.id)
                     self._noted = True
@@ -389,18 +379,6 @@ class Lane:
 
 def _refusal(look: Look) -> Writing:
     return Writing(Written.PERMANENT if look.standing is Standing.ABSENT else Written.REFUSED, look.reason)
-
-
-def _fault_ms(settled: Delivery | None) -> int:
-    """How long a target's fault pauses it: as long as its head waits, within bounds (RULINGS 27)."""
-    if settled is None or settled.next_attempt_at is None:
-        return MIN_FAULT_MS
-    return min(max(settled.next_attempt_at - settled.updated_at, MIN_FAULT_MS), MAX_FAULT_MS)
-
-
-def _step(pauses: Sequence[float], number: int) -> float:
-    """The pause of the number-th time, counted from 1; the last repeats."""
-    return pauses[min(max(number, 1), len(pauses)) - 1]
 
 
 def _now() -> float:

@@ -165,8 +165,6 @@ class SqliteEngine:
         for key in statement.lists:
             params[key] = json.dumps(params[key])
         params["now"] = now
-        if len(statement.steps) == 1:
-            return connection.execute(statement.steps[0], params).fetchall()
         rows: list[Row] = []
         for step in statement.steps:
             rows = connection.execute(step, params).fetchall()
@@ -186,7 +184,6 @@ class SqliteEngine:
 
     async def write(self, name: str, /, **params: object) -> list[Row]:
         """Run one statement in the next group."""
-
         single = len(self._statements.get(name).steps) == 1
         rows: list[Row] = await self._submit(Entry(None, name, params, heavy=False, single=single))
         return rows
