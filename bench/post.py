@@ -6,9 +6,9 @@ import asyncio
 import json
 import statistics
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 
+from bench.line import DEADLINE, head, line_to
 from bench.places import Place
 from bench.post_peer import peer, watching
 from bench.senders import post
@@ -21,7 +21,6 @@ AT_ONCE = 500
 INBOX = 100_000
 ENDPOINTS = 1000
 ADMISSION_ROUNDS = 5
-DEADLINE = 60.0
 
 _TEXT = "Please look at the failing build, and say what you find. " * 4
 
@@ -29,42 +28,7 @@ _TEXT = "Please look at the failing build, and say what you find. " * 4
 def _request(daemon: Served, id_: str, to: str, path: str = "/v1/messages") -> bytes:
     """A send, ready for the wire."""
     body = json.dumps({"from": "ses_bench", "to": to, "payload": _TEXT, "msg_id": id_, "kind": "chat"}).encode()
-    return _head(daemon, "POST", path, len(body)) + body
-
-
-def _head(daemon: Served, method: str, path: str, length: int = 0) -> bytes:
-    return (
-        f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {daemon.token}\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
-    ).encode()
-
-
-class Line:
-    """One connection to the daemon that is kept."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-
-    async def ask(self, request: bytes) -> bytes:
-        """The answer's body; raises RuntimeError when it was refused."""
-        self._writer.write(request)
-        async with asyncio.timeout(DEADLINE):
-            head = await self._reader.readuntil(b"\r\n\r\n")
-            length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
-            body = await self._reader.readexactly(length)
-        if not head.startswith(b"HTTP/1.1 2"):
-            raise RuntimeError(f"refused: {body[:400]!r}")
-        return body
-
-
-@asynccontextmanager
-async def _line(daemon: Served) -> AsyncIterator[Line]:
-    reader, writer = await asyncio.open_connection("127.0.0.1", daemon.port)
-    try:
-        yield Line(reader, writer)
-    finally:
-        writer.close()
+    return head(daemon, "POST", path, len(body)) + body
 
 
 async def _arrival(watched: asyncio.StreamReader) -> tuple[str, int]:
@@ -78,7 +42,7 @@ async def _soon(daemon: Served, port: int, table: Table, scale: float) -> None:
     """From the send to the prompt, one at a time on sessions that idle."""
     count = max(int(400 * scale), 50)
     times: list[float] = []
-    async with watching(port) as watched, _line(daemon) as line:
+    async with watching(port) as watched, line_to(daemon) as line:
         before = 0.0
         for n in range(-2 * SESSIONS, count):
             if n == 0:
@@ -88,7 +52,7 @@ async def _soon(daemon: Served, port: int, table: Table, scale: float) -> None:
             # The turn before is over, and the sender's pause is no multiple of anything.
             await asyncio.sleep(0.012 + (n % 5) * 0.001)
             started = time.perf_counter_ns()
-            asked = asyncio.create_task(line.ask(request))
+            asked = asyncio.create_task(line.raw(request))
             came_id, came = await _arrival(watched)
             await asked
             assert came_id == id_
@@ -102,8 +66,8 @@ async def _soon(daemon: Served, port: int, table: Table, scale: float) -> None:
 
 async def _at_once(daemon: Served, port: int, table: Table) -> None:
     """One message to each of many sessions at the same moment, while one session hangs."""
-    async with watching(port) as watched, _line(daemon) as line:
-        await line.ask(_request(daemon, "hanging", "ses_hang"))
+    async with watching(port) as watched, line_to(daemon) as line:
+        await line.raw(_request(daemon, "hanging", "ses_hang"))
         assert (await _arrival(watched))[0] == "hanging"
         requests = [_request(daemon, f"many-{n}", f"ses_many{n}") for n in range(AT_ONCE)]
         before, started = daemon.cpu_seconds(), time.perf_counter_ns()
@@ -169,11 +133,10 @@ async def _idle(place: Place, table: Table, scale: float) -> None:
         for endpoints in (0, ENDPOINTS):
             database = None if place.engine == "sqlite" else await place.fresh()
             with served(_settings(port), database) as daemon:
-                async with _line(daemon) as line:
+                async with line_to(daemon) as line:
                     for n in range(endpoints):
                         kind = {"carrier": "opencode", "address": {"session": f"ses_idle{n}"}, "channels": ["all"]}
-                        body = json.dumps({"name": f"idle{n}", **kind}).encode()
-                        await line.ask(_head(daemon, "POST", "/v1/endpoints", len(body)) + body)
+                        await line.ask("POST", "/v1/endpoints", {"name": f"idle{n}", **kind})
                 await asyncio.sleep(2)
                 before, started = daemon.cpu_seconds(), time.perf_counter()
                 await asyncio.sleep(seconds)

@@ -9,14 +9,15 @@ import socket
 import statistics
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, closing
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from tests.processes import until
 from tests.terminals.rig import Terminals
 
+from bench.line import DEADLINE, Line, line_to
 from bench.places import Place
 from bench.post_peer import peer, watching
 from bench.senders import SOURCE, Mail
@@ -27,7 +28,6 @@ QUEUE = "inbox"
 SESSION = "ses_waking"
 ROUNDS = 60
 WARM = 3
-DEADLINE = 60.0
 
 _HELLO: Mapping[str, Any] = {
     "jsonrpc": "2.0",
@@ -37,44 +37,6 @@ _HELLO: Mapping[str, Any] = {
 }
 
 Arrival = Callable[[], Awaitable[int]]
-
-
-class Line:
-    """One kept connection to the daemon."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: str) -> None:
-        self._reader = reader
-        self._writer = writer
-        self._token = token
-
-    async def raw(self, request: bytes) -> Any:
-        """The answer's value; raises RuntimeError when it was refused."""
-        self._writer.write(request)
-        async with asyncio.timeout(DEADLINE):
-            head = await self._reader.readuntil(b"\r\n\r\n")
-            length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
-            body = await self._reader.readexactly(length)
-        if not head.startswith(b"HTTP/1.1 2"):
-            raise RuntimeError(f"refused: {body[:400]!r}")
-        return json.loads(body)
-
-    async def ask(self, method: str, path: str, value: Mapping[str, Any] | None = None) -> Any:
-        """The same for a request under the admin's token."""
-        body = b"" if value is None else json.dumps(value).encode()
-        return await self.raw(
-            f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {self._token}\r\n"
-            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode()
-            + body
-        )
-
-
-@asynccontextmanager
-async def _line(daemon: Served) -> AsyncIterator[Line]:
-    reader, writer = await asyncio.open_connection("127.0.0.1", daemon.port)
-    try:
-        yield Line(reader, writer, daemon.token)
-    finally:
-        writer.close()
 
 
 async def _times(line: Line, mail: Mail, came: Arrival, rounds: int, pause: float) -> list[float]:
@@ -113,7 +75,7 @@ async def _pane(daemon: Served, mail: Mail, table: Table, rounds: int) -> None:
             async def came() -> int:
                 return int(await asyncio.get_running_loop().sock_recv(told, 64))
 
-            async with _line(daemon) as line:
+            async with line_to(daemon) as line:
                 await _attach(line, "tmux", {"socket": terminals.socket, "pane": pane})
                 # Whether a program takes pastes is heard when it says so, which this one does after each Enter.
                 terminals.tmux("send-keys", "-t", pane, "Enter")
@@ -126,7 +88,7 @@ async def _pane(daemon: Served, mail: Mail, table: Table, rounds: int) -> None:
 
 
 async def _session(daemon: Served, mail: Mail, port: int, table: Table, rounds: int) -> None:
-    async with watching(port) as watched, _line(daemon) as line:
+    async with watching(port) as watched, line_to(daemon) as line:
 
         async def came() -> int:
             return int((await watched.readline()).split()[1])
@@ -163,7 +125,7 @@ async def _channel(daemon: Served, mail: Mail, table: Table, rounds: int) -> Non
     try:
         for said in (_HELLO, {"jsonrpc": "2.0", "method": "notifications/initialized"}):
             process.stdin.write(json.dumps(said).encode() + b"\n")
-        async with _line(daemon) as line:
+        async with line_to(daemon) as line:
 
             async def waits() -> bool:
                 return bool((await line.ask("GET", "/v1/status"))["post"]["carriers"]["channel"]["processes"])
