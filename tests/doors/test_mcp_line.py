@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from postroom.client import Client
 from postroom.doors.mcp import stdio
 from postroom.doors.mcp.pipes import Traffic
-from postroom.doors.mcp.stdio import agent_of
+from postroom.doors.mcp.stdio import agent_of, daemon
 from postroom.errors import Invalid, PostroomError, Unauthenticated, Unavailable
 from postroom.happening import LAGGED, Happening, HappeningFilter
 
@@ -108,3 +110,13 @@ async def test_what_the_daemon_refuses_to_tell_is_told(
     with pytest.raises(kind):
         async with line_to(telling).hear(HappeningFilter()):
             raise AssertionError("it was let in")
+
+
+def test_a_token_file_below_the_home_is_found_by_its_short_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "token").write_text("tk_ann\n")
+    desk = daemon("http://127.0.0.1:1", token_file="~/token")()
+    assert isinstance(desk, Client)
+    assert desk.address.token == "tk_ann"

@@ -180,6 +180,17 @@ def test_it_finds_the_daemon_as_the_command_does(tmp_path: Path) -> None:
     assert Plugin(tmp_path, {}).call("swarm_read")["error"]["code"] == "misconfigured"
 
 
+def test_a_folder_below_the_home_is_found_by_its_short_name(tmp_path: Path) -> None:
+    folder = tmp_path / "box"
+    folder.mkdir()
+    (folder / "admin-token").write_text("tk_admin\n")
+    with fake_daemon.running(folder / "postroom.sock") as fake:
+        fake.answer("POST", "/v1/messages", sent(), 202)
+        plugin = Plugin(tmp_path, {"POSTROOM_DATA": "~/box", "HOME": str(tmp_path)})
+        assert plugin.call("swarm_send", to="a", payload="x")["accepted"] is True
+        assert fake.last.headers["authorization"] == "Bearer tk_admin"
+
+
 def test_a_sessions_shell_knows_its_id(plugin: Plugin) -> None:  # P18
     calls = [{"hook": "shell.env", "input": {"cwd": "/", "sessionID": "ses_mine"}}, {"hook": "shell.env", "input": {}}]
     assert plugin.ask(*calls) == [{"env": {"OPENCODE_SESSION_ID": "ses_mine"}}, {"env": {}}]

@@ -54,8 +54,8 @@ async function contents(path) {
 
 async function dataFolder(env) {
   const { homedir } = await import("node:os")
-  const { join } = await import("node:path")
-  if (env.POSTROOM_DATA) return env.POSTROOM_DATA
+  const { join, resolve } = await import("node:path")
+  if (env.POSTROOM_DATA) return resolve(env.POSTROOM_DATA.replace(/^~(?=\/|$)/, homedir()))
   if (DATA) return DATA
   if (process.platform === "darwin") return join(homedir(), "Library", "Application Support", "postroom")
   return join(env.XDG_DATA_HOME || join(homedir(), ".local", "share"), "postroom")

@@ -88,7 +88,7 @@ def daemon(
         shown = token
         if shown is None and token_file is not None:
             try:
-                shown = Path(token_file).read_text(encoding="ascii").strip()
+                shown = Path(token_file).expanduser().read_text(encoding="ascii").strip()
             except (OSError, UnicodeError) as error:
                 raise Unauthenticated(f"the token file {token_file} cannot be read: {error}") from None
         return Client(url, shown, socket=socket)
