@@ -17,20 +17,22 @@ from tests.processes import Processes
 
 Store = SqliteEngine | PostgresEngine
 
-# `dev` is for the minutes between two edits, `ci` for what is to be relied on; neither counts how long an example takes.
+# `dev` is for the minutes between two edits, `ci` for a verdict on the code that is there, with the same examples each
+# time, and `hunt` for examples that nobody has seen yet; none of them counts how long an example takes.
 _PATIENT = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile(
     "dev", max_examples=25, stateful_step_count=30, deadline=None, print_blob=True, suppress_health_check=_PATIENT
 )
-settings.register_profile(
-    "ci",
-    max_examples=200,
-    stateful_step_count=50,
-    deadline=None,
-    derandomize=False,
-    print_blob=True,
-    suppress_health_check=_PATIENT,
-)
+for _name, _derandomize in (("ci", True), ("hunt", False)):
+    settings.register_profile(
+        _name,
+        max_examples=200,
+        stateful_step_count=50,
+        deadline=None,
+        derandomize=_derandomize,
+        print_blob=True,
+        suppress_health_check=_PATIENT,
+    )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev"))
 
 

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from postroom.doors.cli.clients.jsonc import MAX_DEPTH, NotJson, drop, find, merged, object_at, parse, put
@@ -75,6 +75,11 @@ def same(one: Any, other: Any) -> bool:
 
 
 @given(documents(), VALUES)
+@example('{"a": 1, // one\n"mcp": {} ,\n}', None)
+@example('{"a": 1, // one\n"mcp": {} /* two */,\n}', None)
+@example('{"a": 1, // one\n"mcp": {} // two\n,\n}', None)
+@example('{"a": 1, // one\n"mcp": {}\n, "b": 2}', None)
+@example('{"mcp": {} , "b": 2}', None)
 def test_an_edit_changes_exactly_its_member(text: str, value: Any) -> None:
     before = plain(text)
     assert same(parse(text).data, before)

@@ -23,8 +23,11 @@ BIG = "x" * 900_000
 
 
 @pytest.fixture
-async def engine(tmp_path: Path, clock: Callable[[], int]) -> AsyncIterator[SqliteEngine]:
-    """An opened engine on a file of its own."""
+async def engine(
+    tmp_path: Path, clock: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[SqliteEngine]:
+    """An opened engine on a file of its own, whose groups are not cut short by a slow moment of the machine."""
+    monkeypatch.setattr(sqlite, "MAX_GROUP_SECONDS", 3600.0)
     made = SqliteEngine(tmp_path / "postroom.db", clock)
     await made.open()
     yield made

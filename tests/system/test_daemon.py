@@ -9,6 +9,7 @@ import signal
 import stat
 import subprocess
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import apsw
@@ -30,11 +31,11 @@ NewDaemon = Callable[..., Daemon]
 
 def listeners(pid: int) -> set[str]:
     """The local addresses of every TCP socket that a process listens on or talks over, as /proc writes them."""
-    inodes = set()
+    targets = []
     for handle in Path(f"/proc/{pid}/fd").iterdir():
-        target = os.readlink(handle)
-        if target.startswith("socket:["):
-            inodes.add(target[8:-1])
+        with suppress(FileNotFoundError):  # it was closed since it was listed
+            targets.append(os.readlink(handle))
+    inodes = {target[8:-1] for target in targets if target.startswith("socket:[")}
     found = set()
     for table in ("tcp", "tcp6", "udp", "udp6"):
         for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:

@@ -271,21 +271,23 @@ def _drop_one(text: str, path: Sequence[str], comments: bool) -> tuple[str, bool
     start = member.start
     while text[start - 1] in " \t":
         start -= 1
+    end = member.value.end
+    if member.comma is not None and not text[end : member.comma].strip(" \t\r\n"):
+        end = member.comma + 1
     own_line = text[start - 1] == "\n"
     if own_line:
         start -= 2 if text[start - 2] == "\r" else 1
         before = parent.start + 1 if number == 0 else (parent.members[number - 1].comma or 0) + 1
-        end = member.value.end if member.comma is None else member.comma + 1
         if _ends_in_line_comment(text[before:start]) and text[end : end + 1] not in {"\r", "\n"}:
             # What follows on the line would become a part of the comment.
             start = member.start
-    cuts = [(start, member.value.end)]
+    cuts = [(start, end)]
     if member.comma is not None:
-        end = member.comma + 1
+        after = member.comma + 1
         if not own_line and number == 0:
-            while text[end] in " \t":
-                end += 1
-        cuts.append((member.comma, end))
+            while text[after] in " \t":
+                after += 1
+        cuts.append((max(end, member.comma), after))
     elif number > 0:
         comma = parent.members[number - 1].comma
         assert comma is not None
