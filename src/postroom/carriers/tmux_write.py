@@ -119,7 +119,8 @@ class Writer:
                 await asyncio.sleep(agent.pause(envelope.lines))
             else:
                 self._reach(reached, Step.PASTED)
-            return await self._submit(letter, agent, envelope, reached)
+            pressed = survey.resume and step_of(probe, letter.entry) == SUBMITTED
+            return await self._submit(letter, agent, envelope, reached, pressed)
 
     async def _survey(self, letter: Letter) -> Survey:
         """A look under the lock, again while nothing but its last output keeps the pane from being free."""
@@ -170,13 +171,20 @@ class Writer:
             if left:
                 await _forget(letter, name)
 
-    async def _submit(self, letter: Letter, agent: Agent, envelope: Envelope, reached: list[Step]) -> Writing:
-        """Pasted -> submitted, once the program shows the paste and nothing else waits for a key; else it is unknown."""
+    async def _submit(
+        self, letter: Letter, agent: Agent, envelope: Envelope, reached: list[Step], pressed: bool
+    ) -> Writing:
+        """Pasted -> submitted, once the program shows the paste and nothing else waits for a key; else it is unknown.
+
+        pressed: a writer that is no more sent the key already, and the program may only not have taken it yet.
+        """
         loop = asyncio.get_running_loop()
-        enters = 0
+        enters = 1 if pressed else 0
         end = loop.time() + HOLD_S
         shown = loop.time() + SHOWN_S
         why = "the program did not show it"
+        if pressed:
+            await self._sent(letter, agent, envelope, end)
         while loop.time() < end:
             probe, screen = await _look(letter)
             gone = changed(letter.place, probe)
