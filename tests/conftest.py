@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,10 @@ from tests.postgres import LASTING, PASSING, Databases, PostgresServer
 from tests.processes import Processes
 
 Store = SqliteEngine | PostgresEngine
+
+# A shell makes what it runs in the background deaf to Ctrl-C, and every process that the tests start would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # `dev` is for the minutes between two edits, `ci` for a verdict on the code that is there, with the same examples each
 # time, and `hunt` for examples that nobody has seen yet; none of them counts how long an example takes.

@@ -61,18 +61,36 @@ async def test_no_server_and_no_session_are_gone_and_none_is_started(terminals: 
         await run("/nowhere/tmux", terminals.socket, "list-sessions")
 
 
-async def test_a_refused_client_is_gone_though_tmux_still_answers_it(tmp_path: Path) -> None:
-    tmux = tmp_path / "tmux"
-    tmux.write_text(
-        "#!/bin/sh\nread -r line\n"
-        "printf '%%begin 1 1 0\\ncan\\047t find session: $99\\n%%error 1 1 0\\n'\n"
-        "printf '%%begin 1 2 1\\n%s\\n%%end 1 2 1\\n' \"${line##* }\"\nread -r line\n"
-    )
+REFUSED = "printf '%%begin 1 1 0\\ncan\\047t find session: $99\\n%%error 1 1 0\\n'"
+ACCEPTED = "printf '%%begin 1 1 0\\n%%end 1 1 0\\n'"
+ANSWERED = "printf '%%begin 1 2 1\\n%s\\n%%end 1 2 1\\n' \"${line##* }\""
+
+
+async def stand_in(folder: Path, *answers: str) -> ControlClient:
+    """A client that is connected to a tmux which, once it was told something, answers like this."""
+    tmux = folder / "tmux"
+    tmux.write_text("\n".join(["#!/bin/sh", "read -r line", *answers, "read -r line", ""]))
     tmux.chmod(0o700)
     client = ControlClient("$99", lambda pane, data: None, lambda words: None, lambda client: None)
-    with pytest.raises(ServerGone, match="find session"):
+    try:
         await client.connect(str(tmux), "socket")
-    assert client.closed
+    except ServerGone:
+        assert client.closed
+        raise
+    return client
+
+
+@pytest.mark.parametrize("answers", [(REFUSED,), (REFUSED, ANSWERED), (ANSWERED, REFUSED)])
+async def test_a_refused_client_is_gone_though_tmux_answers_it(answers: tuple[str, ...], tmp_path: Path) -> None:
+    with pytest.raises(ServerGone, match="find session"):
+        await stand_in(tmp_path, *answers)
+
+
+@pytest.mark.parametrize("answers", [(ACCEPTED, ANSWERED), (ANSWERED, ACCEPTED)])
+async def test_a_client_is_attached_once_tmux_says_so(answers: tuple[str, ...], tmp_path: Path) -> None:
+    client = await stand_in(tmp_path, *answers)
+    assert not client.closed
+    client.close()
 
 
 async def test_a_flood_is_drained(terminals: Terminals, carrier: TmuxCarrier) -> None:  # I32

@@ -190,7 +190,8 @@ class ControlClient:
         self._ours = False
         self._lines: list[bytes] = []
         self._last = ""
-        self._attached: bool | None = None
+        self._attached = False
+        self._attachment = asyncio.Event()
         self.closed = False
 
     async def connect(self, binary: str, socket: str, tied: Sequence[str] = ()) -> None:
@@ -204,9 +205,17 @@ class ControlClient:
         )
         self._transport = transport
         self._input = cast(asyncio.WriteTransport, transport.get_pipe_transport(0))
-        await self.ask()
+        # tmux may read what it is told before it carries out the attachment, and answers that even where it refuses this.
+        answered = self.tell()
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                await self._attachment.wait()
+                if self._attached:
+                    await answered
+        except TimeoutError:
+            self.close()
+            raise ServerFault(f"tmux did not attach in {DEADLINE_S:g} s") from None
         if not self._attached:
-            # What tmux was told meanwhile it has answered all the same, before it lets go of the client.
             self.close()
             raise fault(self._last)
 
@@ -278,9 +287,10 @@ class ControlClient:
         self._within = None
         if block.failed:
             self._last = block.text
-        if self._attached is None:
-            # The first answer is that to the attachment itself.
+        if not self._ours and not self._attachment.is_set():
+            # The first answer to what this client did not write is that to the attachment itself.
             self._attached = not block.failed
+            self._attachment.set()
         if not self._ours or not self._requests:
             return
         request = self._requests[0]
@@ -297,6 +307,7 @@ class ControlClient:
         self.closed = True
         if self._rest:
             self._take(self._rest)
+        self._attachment.set()
         if self._transport is not None:
             self._transport.close()
         gone = fault(self._last or "the connection to tmux has ended")
