@@ -135,6 +135,7 @@ class MemoryDesk:
         max_attempts: int | None = None,
         delay_s: float | None = None,
         available_at: datetime | None = None,
+        worker: str | None = None,
         request_id: str | None = None,
     ) -> Created:
         """Nothing -> pending, or the live todo under the same key."""
@@ -145,7 +146,7 @@ class MemoryDesk:
         def work() -> Created:
             if request_id is not None and request_id in self._requests:
                 return Created(self.todos[self._requests[request_id]], True, replayed=True)
-            made = self._create(new)
+            made = self._create(new, worker)
             if request_id is not None:
                 self._requests[request_id] = made.todo.id
             return made
@@ -155,13 +156,13 @@ class MemoryDesk:
         return made
 
     async def create_many(
-        self, todos: Sequence[NewTodo], *, request_id: str | None = None
+        self, todos: Sequence[NewTodo], *, worker: str | None = None, request_id: str | None = None
     ) -> list[Created | PostroomError]:
         """Each created, with its own answer."""
 
         def one(new: NewTodo) -> Created | PostroomError:
             try:
-                return self._create(new)
+                return self._create(new, worker)
             except PostroomError as error:
                 return error
 
@@ -374,15 +375,15 @@ class MemoryDesk:
         self.todos[todo.id] = todo
         return todo
 
-    def _create(self, new: NewTodo) -> Created:
+    def _create(self, new: NewTodo, worker: str | None = None) -> Created:
         limits.check_new(new)
         if new.idempotency_key is not None:
             for todo in self.todos.values():
                 if (todo.queue, todo.idempotency_key) == (new.queue, new.idempotency_key) and todo.live:
                     return Created(todo, False)
-        return Created(self._insert(new), True)
+        return Created(self._insert(new, worker), True)
 
-    def _insert(self, new: NewTodo) -> Todo:
+    def _insert(self, new: NewTodo, worker: str | None = None) -> Todo:
         now = self.clock.now
         text = None if new.payload is None else store_json(new.payload, "payload", MAX_JSON_BYTES)
         return self._put(
@@ -408,7 +409,7 @@ class MemoryDesk:
                 next_retry_at=None,
                 reason=None,
                 error=None,
-                created_by=self.principal.name,
+                created_by=self.principal.owner(worker),
                 created_at=now,
                 updated_at=now,
                 claimed_at=None,
@@ -420,7 +421,11 @@ class MemoryDesk:
         )
 
     def _take(self, request: ClaimRequest) -> list[Todo]:
-        now, owner = self.clock.now, self.principal.owner(request.worker)
+        now, owner, called = (
+            self.clock.now,
+            self.principal.owner(request.worker),
+            self.principal.called(request.worker),
+        )
         if request.claim_key is not None:
             same = [
                 todo
@@ -432,12 +437,13 @@ class MemoryDesk:
         found = [
             todo
             for todo in self.todos.values()
-            if (request.queues is None or todo.queue in request.queues) and lifecycle.claimable(todo, now, owner)
+            if (request.queues is None or todo.queue in request.queues)
+            and lifecycle.claimable(todo, now, owner, called)
         ]
         found.sort(key=lambda todo: (-todo.priority, todo.created_at, todo.seq))
         lease, ttl = self.ids.new(Prefix.LEASE), request.ttl_ms or self.lease_ms
         return [
-            self._put(lifecycle.claim(todo, now, owner, ttl, lease, request.claim_key))
+            self._put(lifecycle.claim(todo, now, owner, ttl, lease, request.claim_key, called))
             for todo in found[: request.limit]
         ]
 

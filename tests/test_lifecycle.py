@@ -240,6 +240,14 @@ def test_an_assigned_todo_is_for_its_assignee(assignee: str | None, owner: str, 
     assert lifecycle.claimable(todo, NOW, owner) is may
 
 
+@pytest.mark.parametrize(("assignee", "may"), [("w1", True), ("ada", True), ("ada/w1", True), ("w2", False)])
+def test_an_assigned_todo_is_for_whoever_is_called_so(assignee: str, may: bool) -> None:  # S6
+    todo = replace(PENDING, assignee=assignee)
+    assert lifecycle.claimable(todo, NOW, "ada/w1", "w1") is may
+    assert lifecycle.claimable(todo, NOW, "ada/w1") is (may and assignee != "w1")
+    assert lifecycle.claim(replace(todo, assignee="w1"), NOW, "ada/w1", MINUTE, "ls", called="w1").owner == "ada/w1"
+
+
 @pytest.mark.parametrize(
     ("holder", "asking", "lease", "held"),
     [

@@ -105,23 +105,27 @@ class Client:
         max_attempts: int | None = None,
         delay_s: float | None = None,
         available_at: datetime | None = None,
+        worker: str | None = None,
         request_id: str | None = None,
     ) -> Created:
         """Nothing -> pending; a live todo under the same (queue, idempotency_key) is given instead, created False."""
         at = None if available_at is None else wire.datetime_ms(available_at, "available_at")
         new = NewTodo(queue, title, kind, payload, priority, assignee, idempotency_key, max_attempts, available_at=at)
-        body = _new_body(new)
+        body = {**_new_body(new), **given(worker=worker)}
         if delay_s is not None:
             body["delay_s"] = delay_s
         again = request_id is not None or idempotency_key is not None
         return _created(await self._call("POST", "/v1/todos", body, key=request_id, again=again))
 
     async def create_many(
-        self, todos: Sequence[NewTodo], *, request_id: str | None = None
+        self, todos: Sequence[NewTodo], *, worker: str | None = None, request_id: str | None = None
     ) -> list[Created | PostroomError]:
         """Create up to 1000 in one transaction, each with its own answer in the order asked."""
         again = request_id is not None or all(new.idempotency_key is not None for new in todos)
-        body = {"todos": [_new_body(new, f"todos[{at}].payload") for at, new in enumerate(todos)]}
+        body = {
+            "todos": [_new_body(new, f"todos[{at}].payload") for at, new in enumerate(todos)],
+            **given(worker=worker),
+        }
         answer = await self._call("POST", "/v1/todos/batch", body, key=request_id, again=again)
         return [from_dict(item["error"]) if "error" in item else _created(item) for item in answer["results"]]
 

@@ -62,13 +62,17 @@ class Desk(Protocol):
         max_attempts: int | None = None,
         delay_s: float | None = None,
         available_at: datetime | None = None,
+        worker: str | None = None,
         request_id: str | None = None,
     ) -> Created:
-        """Nothing -> pending; a live todo under the same (queue, idempotency_key) is given instead, created False."""
+        """Nothing -> pending; a live todo under the same (queue, idempotency_key) is given instead, created False.
+
+        worker: under which name of its own the creator goes, as in claims.
+        """
         ...
 
     async def create_many(
-        self, todos: Sequence[NewTodo], *, request_id: str | None = None
+        self, todos: Sequence[NewTodo], *, worker: str | None = None, request_id: str | None = None
     ) -> list[Created | PostroomError]:
         """Create up to 1000 in one transaction, each with its own answer in the order asked."""
         ...

@@ -26,9 +26,9 @@ def spent(todo: Todo) -> bool:
     return todo.attempt >= todo.max_attempts
 
 
-def claimable(todo: Todo, now: int, owner: str) -> bool:
+def claimable(todo: Todo, now: int, owner: str, called: str | None = None) -> bool:
     """Pending and due, parked and due, or claimed and lapsed; with attempts left, and not assigned to another (S5, S6)."""
-    if spent(todo) or not assigned_to(todo, owner):
+    if spent(todo) or not assigned_to(todo, owner, called):
         return False
     match todo.state:
         case TodoState.PENDING:
@@ -41,9 +41,9 @@ def claimable(todo: Todo, now: int, owner: str) -> bool:
             return False
 
 
-def assigned_to(todo: Todo, owner: str) -> bool:
-    """Nobody's, or this owner's by its full name or its token's (RULINGS 17)."""
-    return todo.assignee is None or todo.assignee in {owner, owner.split("/", 1)[0]}
+def assigned_to(todo: Todo, owner: str, called: str | None = None) -> bool:
+    """Nobody's, or this owner's: by its full name, its token's (RULINGS 17), or what else it is `called`."""
+    return todo.assignee is None or todo.assignee in {owner, owner.split("/", 1)[0], called}
 
 
 def held_by(todo: Todo, owner: str, lease_id: str | None) -> bool:
@@ -69,9 +69,17 @@ def _guard(todo: Todo, owner: str, lease_id: str | None) -> None:
 # The transitions: each takes the todo as it was and gives it as it is, or raises Conflict.
 
 
-def claim(todo: Todo, now: int, owner: str, ttl_ms: int, lease_id: str, claim_key: str | None = None) -> Todo:
+def claim(
+    todo: Todo,
+    now: int,
+    owner: str,
+    ttl_ms: int,
+    lease_id: str,
+    claim_key: str | None = None,
+    called: str | None = None,
+) -> Todo:
     """Claimable -> claimed by owner for ttl_ms, attempt + 1; a lapsed holder's attempt is entered (S4, S6, S10)."""
-    if not claimable(todo, now, owner):
+    if not claimable(todo, now, owner, called):
         raise Conflict(f"{todo.id} is {todo.state} and not claimable")
     history = todo.history if todo.state != TodoState.CLAIMED else _ended(todo, now, Outcome.LAPSED, None)
     return replace(

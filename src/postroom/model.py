@@ -279,6 +279,14 @@ class Principal:
         """The owner a claim carries: the name, or name/worker."""
         return self.name if worker is None else f"{self.name}/{worker}"
 
+    def called(self, worker: str | None) -> str | None:
+        """The name that a worker goes by besides the owner it claims as: its own, where the principal may speak as that."""
+        return worker if worker is not None and worker != self.name and self.may_speak_as(worker) else None
+
+    def made(self, todo: Todo) -> bool:
+        """Whether this principal made the todo, or a worker of its name."""
+        return todo.created_by.partition("/")[0] == self.name
+
     def holds(self, todo: Todo) -> bool:
         """Whether the todo is claimed, now or at its end, under this principal's name."""
         return todo.owner is not None and todo.owner.split("/", 1)[0] == self.name
@@ -295,6 +303,11 @@ class Token:
     created_at: int
     revoked_at: int | None = None
     speaks_as: tuple[str, ...] = ()
+
+    @property
+    def principal(self) -> Principal:
+        """Who comes in with it."""
+        return Principal(self.name, self.role, self.queues, self.id, self.speaks_as)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from postroom.services.intake import IntakeService
 from postroom.services.local import LocalDesk
 from postroom.services.local_post import LocalPost
 from postroom.services.local_view import LocalView
+from postroom.services.owners import Owners
 from postroom.services.post import PostService
 from postroom.services.queues import QueueService
 from postroom.services.rates import Rates
@@ -170,7 +171,9 @@ def compose(
     todo_table, claim_table = TodoTable(engine.dialect), ClaimTable(engine.dialect)
     queue_table, event_table = QueueTable(), EventTable()
     requests = Requests(engine, RequestTable())
-    todos = TodoService(engine, todo_table, requests, wake, ids)
+    tokens = TokenTable()
+    owners = Owners(tokens)
+    todos = TodoService(engine, todo_table, owners, requests, wake, ids)
     endings = EndingService(engine, todo_table, wake, jitter)
     claims = ClaimService(engine, claim_table, todo_table, queue_table, todos, endings, wake, ids, jitter)
     events = EventService(engine, event_table)
@@ -208,7 +211,7 @@ def compose(
         replays=ReplayService(engine, event_table, roster, sorter, requests, wake),
         trials=TrialService(engine, event_table, roster, rulesets),
         roster=roster,
-        tokens=TokenService(engine, TokenTable(), endpoint_table, wake, ids, time.monotonic),
+        tokens=TokenService(engine, tokens, endpoint_table, wake, ids, time.monotonic),
         trace=TraceService(engine, todos, events, event_table, post, posted_table),
         traffic=TrafficService(engine, TrafficTable(policy.live)),
         dispatch=dispatch,
@@ -227,9 +230,9 @@ def compose(
             ids,
             clock,
         ),
-        handover=HandoverService(engine, HandoverTable(), admission_table, book, wake, ids, clock),
+        handover=HandoverService(engine, HandoverTable(), admission_table, book, owners, wake, ids, clock),
         assigning=AssigningService(
-            engine, AssignmentTable(), todo_table, admission_table, endpoint_table, book, wake, ids, clock
+            engine, AssignmentTable(), todo_table, admission_table, endpoint_table, book, owners, wake, ids, clock
         ),
         watch=watch,
         happenings=Happenings(wake, watch, clock),

@@ -57,6 +57,7 @@ class MemoryDesk:
         max_attempts: int | None = None,
         delay_s: float | None = None,
         available_at: datetime | None = None,
+        worker: str | None = None,
         request_id: str | None = None,
     ) -> Created:
         shelf, now = self.shelf, self.shelf.now()
@@ -119,7 +120,7 @@ class MemoryDesk:
         return Created(todo, created=True)
 
     async def create_many(
-        self, todos: Sequence[NewTodo], *, request_id: str | None = None
+        self, todos: Sequence[NewTodo], *, worker: str | None = None, request_id: str | None = None
     ) -> list[Created | PostroomError]:
         return [
             await self.create(new.queue, new.title, payload=new.payload, idempotency_key=new.idempotency_key)

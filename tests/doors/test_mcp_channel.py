@@ -28,6 +28,7 @@ from postroom.errors import NotFound, Unavailable
 from postroom.limits import MINUTE
 from postroom.mail_client import ClientPost
 from postroom.message import Delivery, NewMessage
+from postroom.model import NewTodo
 from postroom.store.sqlite import SqliteEngine
 from tests.doors.command import leave
 from tests.doors.http_rig import ROOT, Rig
@@ -258,6 +259,25 @@ async def test_further_sessions_of_a_folder_have_names_of_their_own(place: Place
     # What this very process attached before, and has no answer of, ends.
     assert await name(derived) == ("shop-2", 1)
     assert await name(Seat("shop", host="here")) == ("shop", 2)
+
+
+async def test_sessions_of_one_token_have_names_that_begin_with_the_tokens(place: Place) -> None:
+    _, secret = await place.office.tokens.create(ROOT, "claude-1", speaks_as=["claude-1-*"])
+    dial = daemon(place.url, secret)
+
+    async def nothing(_: str) -> None:
+        raise AssertionError("nothing comes")
+
+    seen = []
+    for folder in ("shop", "blog"):
+        line = ChannelLine(dial, None, Seat(folder, derived=True, host="here"))
+        made = await Keeper(line, nothing, asyncio.Event())._attach()
+        todo = await place.office.todos.create(ROOT, NewTodo("inbox", folder, assignee=f"claude-1/{made.name}"))
+        (held,) = await line.desk().claim_next(["inbox"], worker=line._worker)
+        await line.hang_up()
+        assert held.id == todo.todo.id
+        seen.append((made.name, held.owner))
+    assert seen == [(f"claude-1-{one}", f"claude-1/claude-1-{one}") for one in ("shop", "blog")]
 
 
 # Its parts.

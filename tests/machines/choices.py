@@ -9,7 +9,7 @@ from postroom.model import NewTodo, Principal, Role, Verb
 
 QUEUES = ("a", "b", "c/x")
 ROOT = Principal("root", Role.ADMIN)
-PEOPLE = (ROOT, Principal("ann"), Principal("bob"), Principal("eve", queues=("a",)))
+PEOPLE = (ROOT, Principal("ann"), Principal("bob", speaks_as=("w1",)), Principal("eve", queues=("a",)))
 
 who = st.sampled_from(PEOPLE)
 queue = st.sampled_from(QUEUES)
@@ -17,7 +17,7 @@ place = st.integers(0, 7)
 ttl = st.sampled_from([None, None, MINUTE, 2 * MINUTE])
 delay = st.sampled_from([None, None, 0, MINUTE, 3 * MINUTE])
 claim_key = st.sampled_from([None, None, None, "c1", "c2"])
-assignee = st.sampled_from([None, None, None, "ann", "ann/w1", "bob"])
+assignee = st.sampled_from([None, None, None, "ann", "ann/w1", "bob", "w1"])
 worker = st.sampled_from([None, "w1"])
 limit = st.sampled_from([1, 1, 2, 3, 20])
 queues = st.sampled_from([("a",), ("b", "a"), QUEUES, QUEUES, None])

@@ -184,7 +184,7 @@ class Oracle:
         ]
         return sorted(found, key=claim_order)
 
-    def next(self, queues: Iterable[str], owner: str, limit: int) -> list[Todo]:
+    def next(self, queues: Iterable[str], owner: str, limit: int, called: str | None = None) -> list[Todo]:
         """What a claim gets: ready ones in exact order, of the due ones the longest due, merged in claim order."""
         candidates: list[Todo] = []
         for name in queues:
@@ -193,7 +193,7 @@ class Oracle:
             mine = [
                 todo
                 for todo in self.todos.values()
-                if todo.queue == name and lifecycle.claimable(todo, self.now, owner)
+                if todo.queue == name and lifecycle.claimable(todo, self.now, owner, called)
             ]
             ready = [todo for todo in mine if todo.state is TodoState.PENDING and todo.available_at is None]
             arms = [

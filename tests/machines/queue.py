@@ -104,7 +104,7 @@ class QueueMachine(TimedMachine):
         known = self.oracle.under_key(owner, request.claim_key)
         if known:
             return known, True, named
-        return self.oracle.next(named, owner, request.limit), False, named
+        return self.oracle.next(named, owner, request.limit, person.called(request.worker)), False, named
 
     def _claimed(
         self,
@@ -134,10 +134,10 @@ class QueueMachine(TimedMachine):
         assert lease_id not in {old for known in self.leases.values() for old in known[:-1]}
         self.leases.setdefault(got.id, []).append(lease_id)
         length = self.oracle.lease(got.queue, request.ttl_ms)
-        owner = person.owner(request.worker)
+        owner, called = person.owner(request.worker), person.called(request.worker)
 
         def step(todo: Todo, now: int) -> Todo:
-            taken = lifecycle.claim(todo, now, owner, length, lease_id, request.claim_key)
+            taken = lifecycle.claim(todo, now, owner, length, lease_id, request.claim_key, called)
             assert sorted_history(taken.history) == sorted_history(got.history)
             assert replace(taken, history=got.history) == got
             return taken
@@ -164,7 +164,7 @@ class QueueMachine(TimedMachine):
     @rule(person=who, at=place, lease_ms=ttl, key=claim_key, worker_=worker)
     def claim(self, person: Principal, at: int, lease_ms: int | None, key: str | None, worker_: str | None) -> None:
         id_ = self._pick(at)
-        owner = person.owner(worker_)
+        owner, called = person.owner(worker_), person.called(worker_)
         request = ClaimRequest(None, lease_ms, 1, key, worker_)
 
         def expect() -> bool:
@@ -173,7 +173,7 @@ class QueueMachine(TimedMachine):
             todo = self.oracle.find(person, id_)
             if self.oracle.room(todo.queue) <= 0 or self.oracle.queue(todo.queue).paused:
                 raise Conflict("capped or paused")
-            lifecycle.claim(todo, self.oracle.now, owner, 1, "x")
+            lifecycle.claim(todo, self.oracle.now, owner, 1, "x", called=called)
             return True
 
         expected = refusal(expect)
@@ -185,7 +185,7 @@ class QueueMachine(TimedMachine):
         elif expected is Conflict:
             todo = self.oracle.todos[id_]
             looked = self.oracle.room(todo.queue) > 0 and not self.oracle.queue(todo.queue).paused
-            if looked and lifecycle.assigned_to(todo, owner) and lifecycle.spent(todo):
+            if looked and lifecycle.assigned_to(todo, owner, called) and lifecycle.spent(todo):
                 for one in self.oracle.spent([todo.queue]):
                     self._plan(one.id, lifecycle.reap)
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from postroom.errors import Forbidden
+from postroom.errors import Conflict, Forbidden, Invalid
 from postroom.limits import HOUR
 from postroom.message import Letter
-from postroom.model import NewTodo, Principal, TodoChange
+from postroom.model import Created, NewTodo, Principal, TodoChange
 from postroom.services import announcing
 from postroom.services.assigning import KIND
 from tests.conftest import Store
@@ -167,9 +167,14 @@ async def test_where_the_doorbell_rings_there_is_no_message(desk: Desk) -> None:
 
 async def test_a_worker_is_told_where_it_sits_or_by_its_token(desk: Desk) -> None:
     mail = Mail(desk.bench)
+    await desk.office.tokens.create(ADMIN, "bob")
     await desk.bench.create(by=ANN, assignee="bob/w")
     (letter,) = await desk.letters()
     assert "waits for bob/w, given by ann" in letter.message.payload
+    await desk.office.tokens.revoke(ADMIN, "bob")
+    await desk.office.tokens.create(ADMIN, "bob", speaks_as=("w",))
+    await desk.bench.create(by=ANN, assignee="bob/w")
+    assert [one.message.addressed for one in await desk.letters("w")] == ["w"]
     bob = Principal("bob", speaks_as=("w",))
     strangers = await mail.pane(1, name="w")
     its_own = await mail.pane(2, by=bob, name="w")
@@ -181,6 +186,62 @@ async def test_a_worker_is_told_where_it_sits_or_by_its_token(desk: Desk) -> Non
     assert await desk.office.assigning.once() == 1
     rows = await desk.bench.rows("select target_key from deliveries order by seq desc limit 1")
     assert rows == [("opencode:ses_7",)]
+
+
+async def test_workers_of_one_token_give_each_other_work(desk: Desk) -> None:
+    await desk.office.tokens.create(ADMIN, "team", speaks_as=("fe", "be"))
+    team = Principal("team", speaks_as=("fe", "be"))
+    given = NewTodo("inbox", "for be", assignee="team/be")
+    todo = (await desk.office.todos.create(team, given, "r1", "fe")).todo
+    assert todo.created_by == "team/fe"
+    (told,) = await desk.letters("be")
+    assert "waits for team/be, given by team/fe" in told.message.payload
+    for own in ("team/fe", "fe", "team"):
+        (made,) = await desk.office.todos.create_many(team, [NewTodo("inbox", "own", assignee=own)], None, "fe")
+        assert isinstance(made, Created)
+        await desk.bench.complete(team, await desk.office.claims.claim(team, made.todo.id, None, None, "fe"))
+    assert (await desk.letters("fe"), await desk.letters("team")) == ([], [])
+    await desk.bench.complete(team, await desk.office.claims.claim(team, todo.id, None, None, "be"))
+    await desk.office.handover.once()
+    (back,) = await desk.letters("fe")
+    assert "given to team/be, is done, by team/be." in back.message.payload
+    assert await desk.letters("team") == []
+    with pytest.raises(Invalid, match="worker"):
+        await desk.office.todos.create(team, given, None, "a/b")
+    with pytest.raises(Conflict):
+        await desk.office.todos.create(team, given, "r1", "be")
+
+
+async def test_the_worker_that_made_it_and_its_token_may_steer_it(desk: Desk) -> None:
+    todo = (await desk.office.todos.create(ANN, NewTodo("inbox", "t"), None, "w")).todo
+    with pytest.raises(Forbidden, match="ann/w"):
+        await desk.office.todos.cancel(Principal("an"), todo.id)
+    change = TodoChange(title="u")
+    assert (await desk.office.todos.update(ANN, todo.id, change)).title == "u"
+    await desk.office.todos.cancel(ANN, todo.id)
+    assert (await desk.office.todos.retry(ANN, todo.id)).created_by == "ann/w"
+
+
+async def test_nobody_is_given_work_that_they_could_never_claim(desk: Desk) -> None:
+    await desk.office.tokens.create(ADMIN, "eve", queues=("open",))
+    for assignee in ("eve", "eve/w"):
+        for request in (None, f"r {assignee}"):
+            with pytest.raises(Invalid, match="may not use queue inbox") as caught:
+                await desk.office.todos.create(ADMIN, NewTodo("inbox", "t", assignee=assignee), request)
+            assert caught.value.field == "assignee"
+    news = [NewTodo("open", "fine", assignee="eve"), NewTodo("inbox", "not", assignee="eve")]
+    fine, refused = await desk.office.todos.create_many(ADMIN, news)
+    assert isinstance(fine, Created)
+    assert isinstance(refused, Invalid)
+    assert refused.field == "todos[1].assignee"
+    todo = await desk.bench.create()
+    with pytest.raises(Invalid, match="may not use queue inbox"):
+        await desk.assign(todo.id, "eve", ADMIN)
+    assert (await desk.bench.get(todo)).assignee is None
+    assert len(await desk.letters("eve")) == 1
+    # A rule may still do it; who cannot come to it is told nothing of it.
+    await desk.office.intake.receive(delivery("d1"), source_of(desk.bench, {"name": "to-eve", "assignee": "eve"}))
+    assert len(await desk.letters("eve")) == 1
 
 
 async def test_delayed_work_says_from_when_on(desk: Desk) -> None:

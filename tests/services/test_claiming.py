@@ -9,7 +9,7 @@ import pytest
 from postroom.errors import Conflict, Invalid, NotFound
 from postroom.ids import Prefix, RandomIds
 from postroom.model import ClaimRequest, NewTodo, Outcome, Principal, Reason, Role, Todo, TodoState
-from tests.offices import ADMIN, ANN, BOB, Bench, gather, titles
+from tests.offices import ADMIN, ANN, BOB, SECOND, Bench, gather, titles
 
 
 async def test_a_claim_sets_owner_lease_and_attempt(bench: Bench) -> None:
@@ -96,6 +96,34 @@ async def test_an_assignee_is_a_name_or_one_worker_of_it(bench: Bench) -> None:
     assert titles(await bench.claim(ANN, worker="w2", limit=10)) == ["ann/w2's"]
     with pytest.raises(Conflict):
         await bench.office.claims.claim(BOB, by_name.id, None, None, None)
+
+
+async def test_an_assignee_is_the_worker_whose_token_speaks_as_that(bench: Bench) -> None:
+    # S6
+    bob = Principal("bob", speaks_as=("rob*",))
+    for number, (who, worker, may) in enumerate(
+        [(ADMIN, "rob", True), (bob, "rob", True), (BOB, "rob", False), (bob, "tim", False), (bob, None, False)]
+    ):
+        todo = await bench.create(title=f"rob's {number}", assignee="rob", priority=number)
+        if may:
+            assert titles(await bench.claim(who, worker=worker, limit=10)) == [todo.title]
+            later = await bench.create(assignee="rob", delay_ms=SECOND)
+            bench.move(SECOND)
+            assert (await bench.claim(who, worker=worker, limit=10))[0].id == later.id
+            again = await bench.create(assignee="rob")
+            assert (await bench.office.claims.claim(who, again.id, None, None, worker)).owner == who.owner(worker)
+        else:
+            assert await bench.claim(who, worker=worker, limit=10) == []
+            with pytest.raises(Conflict, match="is assigned to rob"):
+                await bench.office.claims.claim(who, todo.id, None, None, worker)
+    mixed = await bench.create(title="any", priority=9)
+    assert titles(await bench.claim(bob, worker="rob", limit=2)) == [mixed.title, "rob's 4"]
+
+
+async def test_a_worker_named_as_its_token_gets_each_todo_once(bench: Bench) -> None:
+    # S6
+    todo = await bench.create(assignee="ann")
+    assert [one.id for one in await bench.claim(ANN, worker="ann", limit=10)] == [todo.id]
 
 
 async def test_assigned_and_unassigned_work_share_one_order(bench: Bench) -> None:

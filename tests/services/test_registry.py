@@ -237,6 +237,17 @@ async def test_several_of_a_name_are_subscribed_by_id(mail: Mail) -> None:
     assert [one.endpoint_id for one in sent.posted.deliveries] == [pane.id for pane in panes]
 
 
+async def test_a_claim_of_a_worker_is_its_seats(mail: Mail) -> None:
+    pane = await mail.pane(1, name="ann")
+    other = await mail.pane(2, name="tom")
+    await mail.bench.create(title="fix it")
+    (held,) = await mail.bench.claim(ADMIN, worker="ann")
+    await mail.bench.create()
+    (loose,) = await mail.bench.claim(ADMIN, worker="gus")
+    seen = {one.name: (one.endpoint_id, one.todo_id) for one in await mail.office.registry.who(ADMIN)}
+    assert seen == {"ann": (pane.id, held.id), "tom": (other.id, None), "root/gus": (None, loose.id)}
+
+
 async def test_subscribing_the_same_at_once_makes_one_endpoint(mail: Mail) -> None:
     answers: list[Any] = await gather(*[mail.office.registry.subscribe(ADMIN, "team", "ses_1") for _ in range(12)])
     assert len({one for one in answers if isinstance(one, Channel)}) == 1, answers

@@ -111,6 +111,16 @@ async def test_assigned_work_reaches_its_assignee_past_longer_waiters(bench: Ben
     assert await served(first) == ["for anybody"]
 
 
+async def test_work_given_to_a_worker_by_its_own_name_reaches_it(bench: Bench) -> None:
+    # S6
+    first = await wait(bench, ANN)
+    second = await wait(bench, Principal("bob", speaks_as=("w",)), worker="w")
+    await bench.create(title="for w", assignee="w")
+    assert await served(second) == ["for w"]
+    assert not first.done()
+    first.cancel()
+
+
 async def test_reassigned_work_reaches_its_new_assignee(bench: Bench) -> None:
     todo = await bench.create(title="moved", assignee="ann")
     task = await wait(bench, BOB)

@@ -24,6 +24,7 @@ CLAIM = {
     "capped": False,
     "owner": "ann/w",
     "name": "ann",
+    "called": "w",
     "by_name": 1,
     "ttl": None,
     "limit": 20,

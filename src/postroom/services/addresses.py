@@ -88,11 +88,14 @@ class AddressBook:
             addresses.append(self.at(endpoint, new))
         return addresses
 
-    async def nearest(self, tx: Tx, name: str, new: NewMessage) -> Address:
-        """Where a notice for this name goes: the live endpoint that was heard of last, its session, or its inbox."""
+    async def nearest(self, tx: Tx, name: str, new: NewMessage, token: str | None = None) -> Address:
+        """Where a notice for this name goes: the live endpoint that was heard of last, its session, or its inbox.
+
+        token: whose endpoint goes before those of others.
+        """
         named = await self._table.named(tx, name)
         if named:
-            return self.at(max(named, key=lambda endpoint: (endpoint.seen_at, endpoint.seq)), new)
+            return self.at(max(named, key=lambda one: (one.created_by == token, one.seen_at, one.seq)), new)
         return self._plain(CarrierKind.OPENCODE if name.startswith(SESSION) else CarrierKind.INBOX, name, new)
 
     def at(self, endpoint: Endpoint, new: NewMessage) -> Address:

@@ -18,8 +18,9 @@ from postroom.model import Todo, TodoState
 from postroom.services.addresses import AddressBook
 from postroom.services.announcing import BATCH, MAX_WORDS, Announcer
 from postroom.services.notice import GRANTS_NOTHING
+from postroom.services.owners import Owners
 from postroom.services.wake import Wake
-from postroom.store.admissions import Address, AdmissionTable
+from postroom.store.admissions import AdmissionTable
 from postroom.store.assignments import Assignment, AssignmentTable
 from postroom.store.endpoints import Attachment, EndpointTable
 from postroom.store.engine import Engine, Tx
@@ -41,6 +42,7 @@ class AssigningService(Announcer):
         admissions: AdmissionTable,
         endpoints: EndpointTable,
         book: AddressBook,
+        owners: Owners,
         wake: Wake,
         ids: Ids,
         clock: Callable[[], int],
@@ -50,6 +52,7 @@ class AssigningService(Announcer):
         self._todos = todos
         self._endpoints = endpoints
         self._book = book
+        self._owners = owners
 
     async def once(self) -> int:
         """Noted -> told, all there is: how many messages were admitted."""
@@ -61,26 +64,20 @@ class AssigningService(Announcer):
         posted: list[Posted] = []
         for one in taken:
             todo = there.get(one.todo_id)
-            if todo is None or not _waits(one, todo):
+            if todo is None or not _waits(one, todo) or await self._owners.shut_out(tx, one.assignee, todo.queue):
                 continue
             listening = await self._endpoints.attached(tx, Attachment.QUEUE, todo.queue, live=True)
             if not any(_rings_for(endpoint, one.assignee) for endpoint in listening):
-                new = assigned_message(one, todo)
-                posted.append(await self._admit(tx, new, [await self._where(tx, one, new)]))
+                name = await self._owners.name_of(tx, one.assignee)
+                new = assigned_message(one, todo, name)
+                posted.append(await self._admit(tx, new, [await self._book.nearest(tx, name, new, one.token)]))
         return len(taken), posted
-
-    async def _where(self, tx: Tx, one: Assignment, new: NewMessage) -> Address:
-        """The live endpoint of the very worker, else the nearest of the token's name."""
-        worker = one.assignee.partition("/")[2]
-        for endpoint in await self._endpoints.named(tx, worker) if worker else ():
-            if endpoint.created_by == one.token:
-                return self._book.at(endpoint, new)
-        return await self._book.nearest(tx, one.token, new)
 
 
 def _waits(one: Assignment, todo: Todo) -> bool:
     """Whether it still waits for the one it was given to, who did not give it to itself."""
-    return todo.state is TodoState.PENDING and todo.assignee == one.assignee and one.giver != one.token
+    itself = one.giver is not None and one.giver in {one.assignee, one.token, f"{one.giver_token}/{one.assignee}"}
+    return todo.state is TodoState.PENDING and todo.assignee == one.assignee and not itself
 
 
 def _rings_for(endpoint: Endpoint, assignee: str) -> bool:
@@ -89,7 +86,7 @@ def _rings_for(endpoint: Endpoint, assignee: str) -> bool:
     return endpoint.rings and assignee in {named, f"{endpoint.created_by}/{endpoint.name}"}
 
 
-def assigned_message(one: Assignment, todo: Todo) -> NewMessage:
+def assigned_message(one: Assignment, todo: Todo, name: str) -> NewMessage:
     """What waits, for whom and by whom, in a line; the payload is one look at the todo away."""
     title = cut(printable(todo.title), MAX_WORDS)
     since = "" if todo.available_at is None else f" from {show_time(todo.available_at)}"
@@ -97,7 +94,7 @@ def assigned_message(one: Assignment, todo: Todo) -> NewMessage:
     return NewMessage(
         f'Todo {todo.id} "{title}" in queue {todo.queue} waits for {one.assignee}{since}{by}. '
         f'Claim with claim(id="{todo.id}"). {GRANTS_NOTHING}',
-        to=one.token,
+        to=name,
         kind=KIND,
         ack_mode=AckMode.INJECTED,
         metadata={

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 from postroom import lifecycle
 from postroom.errors import Conflict, PostroomError
@@ -87,7 +88,7 @@ class ClaimService:
             settings = await self._queue_table.settings(self._reader, [here.queue])
             if here.queue in settings and settings[here.queue].paused:
                 raise Conflict(f"queue {here.queue} is paused", state=str(here.state), reason="paused")
-            if not lifecycle.assigned_to(here, ask.owner):
+            if not lifecycle.assigned_to(here, ask.owner, ask.called):
                 raise Conflict(f"{id_} is assigned to {here.assignee}", state=str(here.state), assignee=here.assignee)
             if lifecycle.spent(here):
                 await self._bury([here.queue])
@@ -186,6 +187,7 @@ class ClaimService:
             limit=request.limit,
             lease_id=self._ids.new(Prefix.LEASE),
             claim_key=request.claim_key,
+            called=principal.called(request.worker),
         )
 
     async def take(self, principal: Principal, request: ClaimRequest) -> tuple[tuple[Todo, ...], bool]:
@@ -221,7 +223,7 @@ class ClaimService:
         todos: tuple[Todo, ...] = ()
         contended = False
         for look in range(LOOKS + 1):
-            left = ClaimAsk(ask.queues, ask.owner, ask.name, ask.ttl, ask.limit - len(todos), ask.lease_id)
+            left = replace(ask, limit=ask.limit - len(todos), claim_key=None)
 
             async def operation(tx: Tx, left: ClaimAsk = left) -> Taken:
                 return await self._table.take(tx, left)

@@ -18,6 +18,7 @@ from postroom.model import TodoState
 from postroom.services.addresses import AddressBook
 from postroom.services.announcing import BATCH, MAX_WORDS, Announcer
 from postroom.services.notice import GRANTS_NOTHING, SENDER
+from postroom.services.owners import Owners
 from postroom.services.wake import Wake
 from postroom.store.admissions import AdmissionTable
 from postroom.store.engine import Engine, Tx
@@ -40,6 +41,7 @@ class HandoverService(Announcer):
         table: HandoverTable,
         admissions: AdmissionTable,
         book: AddressBook,
+        owners: Owners,
         wake: Wake,
         ids: Ids,
         clock: Callable[[], int],
@@ -47,6 +49,7 @@ class HandoverService(Announcer):
         super().__init__("ended work", engine, admissions, wake, ids, clock)
         self._table = table
         self._book = book
+        self._owners = owners
 
     async def once(self) -> int:
         """Noted -> told, all there is: how many messages were admitted."""
@@ -58,9 +61,11 @@ class HandoverService(Announcer):
         taken = await self._table.take(tx, BATCH)
         told: list[Posted] = []
         for one in taken:
-            if not _did_it_itself(one):
-                new = ending_message(one)
-                told.append(await self._admit(tx, new, [await self._book.nearest(tx, one.creator, new)]))
+            if one.creator not in {one.owner, one.holder}:
+                name = await self._owners.name_of(tx, one.creator)
+                new = ending_message(one, name)
+                token = one.creator.partition("/")[0]
+                told.append(await self._admit(tx, new, [await self._book.nearest(tx, name, new, token)]))
         return len(taken), told
 
     async def _deaths(self, tx: Tx) -> tuple[int, list[Posted]]:
@@ -74,11 +79,7 @@ class HandoverService(Announcer):
         return len(taken), told
 
 
-def _did_it_itself(ended: Handover) -> bool:
-    return ended.owner is not None and ended.owner.partition("/")[0] == ended.creator
-
-
-def ending_message(ended: Handover) -> NewMessage:
+def ending_message(ended: Handover, name: str) -> NewMessage:
     """What became of the work, in a line or two; the result is one look at the todo away."""
     title = cut(printable(ended.title), MAX_WORDS)
     if ended.state is TodoState.DONE:
@@ -88,7 +89,7 @@ def ending_message(ended: Handover) -> NewMessage:
         became = f"is a dead letter ({ended.reason}, attempt {ended.attempt}){why}."
     return NewMessage(
         f'Todo {ended.todo_id} "{title}" in queue {ended.queue}, given to {ended.assignee}, {became}\n{GRANTS_NOTHING}',
-        to=ended.creator,
+        to=name,
         kind=KIND,
         ack_mode=AckMode.INJECTED,
         metadata={

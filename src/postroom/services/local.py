@@ -66,6 +66,7 @@ class LocalDesk:
         max_attempts: int | None = None,
         delay_s: float | None = None,
         available_at: datetime | None = None,
+        worker: str | None = None,
         request_id: str | None = None,
     ) -> Created:
         """Nothing -> pending, or the live todo that holds the key."""
@@ -82,13 +83,13 @@ class LocalDesk:
             available_at=None if available_at is None else datetime_ms(available_at, "available_at"),
             source=self._source,
         )
-        return await self._todos.create(self.principal, new, request_id)
+        return await self._todos.create(self.principal, new, request_id, worker)
 
     async def create_many(
-        self, todos: Sequence[NewTodo], *, request_id: str | None = None
+        self, todos: Sequence[NewTodo], *, worker: str | None = None, request_id: str | None = None
     ) -> list[Created | PostroomError]:
         """Create up to 1000 in one transaction, each with its own answer."""
-        return await self._todos.create_many(self.principal, todos, request_id)
+        return await self._todos.create_many(self.principal, todos, request_id, worker)
 
     async def get(self, id: str) -> Todo:
         """The whole todo."""

@@ -30,7 +30,7 @@ def told(principal: Principal, id_: str, standing: Standing, verb: str | None = 
     todo = standing.todo
     if todo is None or not principal.may_use(todo.queue):
         return missing(id_)
-    if verb in _STEERING and not principal.admin and todo.created_by != principal.name:
+    if verb in _STEERING and not principal.admin and not principal.made(todo):
         return Forbidden(f"only an admin or its creator, {todo.created_by}, may {verb} {id_}")
     where = {"state": str(todo.state), "owner": todo.owner, "lease_expires_at": show_time(todo.lease_expires_at)}
     if standing.ended is not None:

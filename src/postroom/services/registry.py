@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from postroom import limits, postage
@@ -251,11 +251,13 @@ class Registry:
         for claim in claims:
             at_work.setdefault(claim.owner, claim)
             at_work.setdefault(claim.owner.partition("/")[0], claim)
-        seated = {endpoint.mailbox for endpoint in endpoints}
+        seated = {
+            name for endpoint in endpoints for name in (endpoint.mailbox, f"{endpoint.created_by}/{endpoint.name}")
+        }
         there = [endpoint for endpoint in endpoints if endpoint.id in living]
         places = {} if self._workplaces is None else await self._workplaces.of(there)
         found = [
-            _occupant(endpoint, endpoint.id in living, at_work.get(endpoint.mailbox), places.get(endpoint.id))
+            _occupant(endpoint, endpoint.id in living, _work_of(endpoint, at_work), places.get(endpoint.id))
             for endpoint in endpoints
         ]
         for claim in claims:
@@ -306,6 +308,11 @@ def _occupant(endpoint: Endpoint, live: bool, claim: Occupation | None, place: W
         todo_title=None if claim is None else claim.title,
         last_seen=seen,
     )
+
+
+def _work_of(endpoint: Endpoint, at_work: Mapping[str, Occupation]) -> Occupation | None:
+    """What is claimed under the endpoint's own name: a worker's of who attached it, or a token's."""
+    return at_work.get(f"{endpoint.created_by}/{endpoint.name}") or at_work.get(endpoint.mailbox)
 
 
 def _worker(claim: Occupation) -> Occupant:

@@ -11,6 +11,7 @@ from postroom.ids import Ids, Prefix, check_id
 from postroom.limits import MAX_JSON_BYTES, MAX_NOTE_BYTES
 from postroom.model import Created, NewTodo, Principal, Todo, TodoChange, TodoFilter, TodoPage
 from postroom.services import tellings
+from postroom.services.owners import Owners
 from postroom.services.pages import page_limit, read_cursor, show_cursor
 from postroom.services.refusals import missing, told
 from postroom.services.requests import Answer, Requests
@@ -31,12 +32,14 @@ class TodoService:
         self,
         engine: Engine,
         table: TodoTable,
+        owners: Owners,
         requests: Requests,
         wake: Wake,
         ids: Ids,
     ) -> None:
         self._engine = engine
         self._table = table
+        self._owners = owners
         self._requests = requests
         self._wake = wake
         self._ids = ids
@@ -56,24 +59,31 @@ class TodoService:
         if not principal.may_use(queue):
             raise NotFound(f"there is no queue {queue!r} for {principal.name}", field=field)
 
-    async def create(self, principal: Principal, new: NewTodo, request_id: str | None = None) -> Created:
-        """Nothing -> pending, or the live todo that holds the key, created False (S2)."""
+    async def create(
+        self, principal: Principal, new: NewTodo, request_id: str | None = None, worker: str | None = None
+    ) -> Created:
+        """Nothing -> pending, or the live todo that holds the key, created False (S2); `worker` as claims have it."""
         payload = self.prepare(principal, new)
+        creator = _created_by(principal, worker)
         id_ = self._ids.new(Prefix.TODO)
         if request_id is None:
+            await self._owners.check_assignee(self._reader, new.assignee, new.queue)
             # Alone, the insert needs no transaction around it: each statement of the loop stands by itself.
-            made = Created(*await self._table.insert(self._once, id_, new, payload, principal.name))
+            made = Created(*await self._table.insert(self._once, id_, new, payload, creator))
         else:
 
             async def run(tx: Tx) -> tuple[Created, Answer]:
-                todo, created = await self._table.insert(tx, id_, new, payload, principal.name)
+                await self._owners.check_assignee(tx, new.assignee, new.queue)
+                todo, created = await self._table.insert(tx, id_, new, payload, creator)
                 return Created(todo, created), (todo.id, created)
 
             async def replay(tx: Tx, answer: Answer) -> Created:
                 todo = await self._table.get(tx, str(answer[0]))
                 return Created(_there(todo, str(answer[0])), bool(answer[1]), replayed=True)
 
-            made = await self._requests.once(principal, request_id, "create", _new_body(new, payload), run, replay)
+            made = await self._requests.once(
+                principal, request_id, "create", _new_body(new, payload, worker), run, replay
+            )
         if made.created:
             self._wake.work([new.queue])
             if not made.replayed:
@@ -81,16 +91,23 @@ class TodoService:
         return made
 
     async def create_many(
-        self, principal: Principal, news: Sequence[NewTodo], request_id: str | None = None
+        self,
+        principal: Principal,
+        news: Sequence[NewTodo],
+        request_id: str | None = None,
+        worker: str | None = None,
     ) -> list[Created | PostroomError]:
         """Create up to 1000 in one transaction; what may not be created has its error, the rest is made (RULINGS 10)."""
         limits.check_range(len(news), 1, limits.MAX_CREATE, "todos", " items")
+        creator = _created_by(principal, worker)
         answers: list[Created | PostroomError | None] = [None] * len(news)
         good: list[int] = []
         payloads: list[str | None] = []
         for n, new in enumerate(news):
             try:
-                payloads.append(self.prepare(principal, new))
+                payload = self.prepare(principal, new)
+                await self._owners.check_assignee(self._reader, new.assignee, new.queue)
+                payloads.append(payload)
                 good.append(n)
             except (Invalid, TooLarge, NotFound) as error:
                 error.field = f"todos[{n}].{error.field}" if error.field else f"todos[{n}]"
@@ -101,7 +118,7 @@ class TodoService:
         async def run(tx: Tx) -> tuple[list[Created], Answer]:
             if not good:
                 return [], ()
-            made = await self._table.insert_many(tx, ids, wanted, payloads, principal.name)
+            made = await self._table.insert_many(tx, ids, wanted, payloads, creator)
             return [Created(*one) for one in made], tuple((todo.id, created) for todo, created in made)
 
         async def replay(tx: Tx, answer: Answer) -> list[Created]:
@@ -112,7 +129,7 @@ class TodoService:
         if request_id is None:
             made, _ = await self._engine.transact(run, heavy=len(good) > 100)
         else:
-            body = [_new_body(new, payload) for new, payload in zip(wanted, payloads, strict=True)]
+            body = [_new_body(new, payload, worker) for new, payload in zip(wanted, payloads, strict=True)]
             made = await self._requests.once(principal, request_id, "create_many", body, run, replay)
         for n, one in zip(good, made, strict=True):
             answers[n] = one
@@ -161,11 +178,7 @@ class TodoService:
             except Conflict:
                 # Who may not retry it is not told what else holds its key.
                 todo = (await self._table.standings(tx, [(id_, None)]))[0].todo
-                if (
-                    todo is not None
-                    and principal.may_use(todo.queue)
-                    and _creator(principal) in {None, todo.created_by}
-                ):
+                if todo is not None and principal.may_use(todo.queue) and (principal.admin or principal.made(todo)):
                     raise
                 return None
 
@@ -189,7 +202,10 @@ class TodoService:
         payload = None if change.payload is None else store_json(change.payload, "payload", MAX_JSON_BYTES)
 
         async def run(tx: Tx) -> Todo | None:
-            return await self._table.update(tx, id_, _creator(principal), change, payload, principal.name)
+            todo = await self._table.update(tx, id_, _creator(principal), change, payload, principal.name)
+            if todo is not None and change.assignee_given:
+                await self._owners.check_assignee(tx, change.assignee, todo.queue)
+            return todo
 
         body = {
             "id": id_,
@@ -244,6 +260,10 @@ class TodoService:
         raise Conflict(f"the key of {id_} is held by a newer todo")
 
 
+def _created_by(principal: Principal, worker: str | None) -> str:
+    return principal.owner(None if worker is None else limits.check_name(worker, "worker"))
+
+
 def _creator(principal: Principal) -> str | None:
     return None if principal.admin else principal.name
 
@@ -254,8 +274,9 @@ def _there(todo: Todo | None, id_: str) -> Todo:
     return todo
 
 
-def _new_body(new: NewTodo, payload: str | None) -> dict[str, object]:
+def _new_body(new: NewTodo, payload: str | None, worker: str | None) -> dict[str, object]:
     return {
+        **({} if worker is None else {"worker": worker}),
         "queue": new.queue,
         "title": new.title,
         "kind": new.kind,

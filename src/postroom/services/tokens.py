@@ -68,7 +68,7 @@ class TokenService:
         if token is None:
             self._cache.pop(digest, None)
             raise Unauthenticated("the token is unknown or revoked")
-        principal = Principal(token.name, token.role, token.queues, token.id, token.speaks_as)
+        principal = token.principal
         if len(self._cache) >= CACHE_SIZE:
             self._cache.clear()
         self._cache[digest] = (now + CACHE_SECONDS, principal)

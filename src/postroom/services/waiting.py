@@ -212,7 +212,8 @@ class WaitingRoom:
             return
         assignees = await self._table.assignees(self._reader, queue)
         for waiter in left:
-            if assignees & {waiter.principal.name, waiter.principal.owner(waiter.request.worker)}:
+            principal, worker = waiter.principal, waiter.request.worker
+            if assignees & {principal.name, principal.owner(worker), principal.called(worker)}:
                 await self._try(waiter)
 
     def _asleep(self, queue: str | None) -> list[_Waiter]:

@@ -21,6 +21,11 @@ class Assignment:
         """The name of the token that may claim it."""
         return self.assignee.partition("/")[0]
 
+    @property
+    def giver_token(self) -> str | None:
+        """The name of the token that gave it away."""
+        return None if self.giver is None else self.giver.partition("/")[0]
+
 
 class AssignmentTable:
     """The statements over assignments; the database itself makes a row where a todo gets its assignee."""

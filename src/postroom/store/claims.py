@@ -17,7 +17,10 @@ fell due read as many on either engine, so that both choose alike."""
 
 @dataclass(frozen=True, slots=True)
 class ClaimAsk:
-    """One claim: the queues, who takes it (`name` is the owner's token part), lease in ms, and the new lease's id."""
+    """One claim: the queues, who takes it, lease in ms, and the new lease's id.
+
+    name: the owner's token part. called: what else the owner goes by (see Principal.called).
+    """
 
     queues: Sequence[str]
     owner: str
@@ -26,6 +29,7 @@ class ClaimAsk:
     limit: int
     lease_id: str
     claim_key: str | None = None
+    called: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,7 @@ class ClaimTable:
                 owner=ask.owner,
                 name=ask.name,
                 by_name=1 if ask.name != ask.owner else None,
+                called=ask.called,
                 window=ask.limit,
                 due_window=ask.limit + SPARE,
             )
@@ -111,6 +116,7 @@ class ClaimTable:
             id=id_,
             owner=ask.owner,
             name=ask.name,
+            called=ask.called,
             new_lease=ask.lease_id,
             claim_key=ask.claim_key,
             ttl=ask.ttl,
@@ -156,6 +162,7 @@ def _params(ask: ClaimAsk, rooms: Mapping[str, int] | None) -> dict[str, object]
         "capped": rooms is not None,
         "owner": ask.owner,
         "name": ask.name,
+        "called": ask.called,
         "ttl": ask.ttl,
         "limit": ask.limit,
         "window": ask.limit + SPARE,

@@ -26,6 +26,12 @@ class Handover:
     attempt: int
     ended_at: int
 
+    @property
+    def holder(self) -> str | None:
+        """The token of who held it last, where the work was that token's own to do; else None."""
+        own = self.owner is not None and self.owner.partition("/")[0] == self.assignee.partition("/")[0]
+        return None if self.owner is None or not own else self.owner.partition("/")[0]
+
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:

@@ -42,6 +42,11 @@ class TokenTable:
         rows = await tx.rows("token_by_digest", digest=digest)
         return _token_of(rows[0]) if rows else None
 
+    async def by_name(self, tx: Tx, name: str) -> Token | None:
+        """The unrevoked token of a name."""
+        rows = await tx.rows("token_by_name", name=name)
+        return _token_of(rows[0]) if rows else None
+
     async def all(self, tx: Tx) -> list[Token]:
         """Every token there was, oldest first."""
         return [_token_of(row) for row in await tx.rows("token_list")]

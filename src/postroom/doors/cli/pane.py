@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from postroom.doors.cli.asking import usage
+from postroom.errors import Invalid
+from postroom.limits import check_name
 
 if TYPE_CHECKING:
     from postroom.doors.cli.connection import Daemon
@@ -67,6 +69,15 @@ def name_here(daemon: Daemon, environ: Mapping[str, str]) -> str | None:
     return next(
         (one["name"] for one in found if one["name"] and one["carrier"] == "tmux" and here.is_at(one["address"])), None
     )
+
+
+def worker_here(daemon: Daemon, environ: Mapping[str, str]) -> str | None:
+    """The name under the token that who works in this pane goes by; None where the pane has none that would do."""
+    name = name_here(daemon, environ)
+    try:
+        return None if name is None else check_name(name, "name")
+    except Invalid:
+        return None
 
 
 def _usual(environ: Mapping[str, str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -18,6 +19,7 @@ from postroom.doors.cli.asking import (
     read_json,
     usage,
 )
+from postroom.doors.cli.pane import worker_here
 from postroom.doors.cli.plain import Verbs, seconds
 from postroom.doors.cli.table import tell
 from postroom.doors.cli.todo_shown import show_claimed, show_created, show_line, show_list, show_whole
@@ -33,7 +35,8 @@ Lease = Annotated[
     str | None, typer.Option("--lease", metavar="LEASE", help="The claim's lease id; read from the todo when left out.")
 ]
 Worker = Annotated[
-    str | None, typer.Option("--worker", metavar="NAME", help="Claim as NAME of your token: the owner is token/NAME.")
+    str | None,
+    typer.Option("--worker", metavar="NAME", help="Claim as NAME of your token, token/NAME; else this pane's name."),
 ]
 ClaimKey = Annotated[
     str | None, typer.Option("--claim-key", metavar="KEY", help="The same key again gives the same claim.")
@@ -92,6 +95,7 @@ def add(
     if payload is not None:
         body["payload"] = read_json(payload, "--payload")
     with asking(as_json, data) as daemon:
+        body |= given(worker=worker_here(daemon, os.environ))
         answer = daemon.ask("POST", "/v1/todos", body, request_id=request_id)
     tell(answer, as_json, show_created)
 
@@ -138,8 +142,9 @@ def claim_next(
     data: Data = None,
 ) -> None:
     """Claim the next todo of the queues; nothing there is no error."""
-    body = given(queues=queues or None, wait_s=wait, limit=limit, ttl_s=ttl, worker=worker, claim_key=claim_key)
+    body = given(queues=queues or None, wait_s=wait, limit=limit, ttl_s=ttl, claim_key=claim_key)
     with asking(as_json, data) as daemon:
+        body |= given(worker=worker or worker_here(daemon, os.environ))
         answer = daemon.ask("POST", "/v1/todos/claim", body, wait_s=wait or 0.0)
     tell(answer, as_json, show_claimed)
 
@@ -155,7 +160,8 @@ def claim(
 ) -> None:
     """Claim one todo under a lease."""
     with asking(as_json, data) as daemon:
-        answer = daemon.ask("POST", _path(id, "claim"), given(ttl_s=ttl, worker=worker, claim_key=claim_key))
+        body = given(ttl_s=ttl, worker=worker or worker_here(daemon, os.environ), claim_key=claim_key)
+        answer = daemon.ask("POST", _path(id, "claim"), body)
     tell(answer, as_json, show_whole)
 
 

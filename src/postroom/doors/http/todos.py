@@ -22,6 +22,7 @@ from postroom.doors.http.fields import (
     Queue,
     Title,
     Words,
+    Worker,
     told,
 )
 from postroom.doors.http.route import MANY, ONE, Call, Route
@@ -36,8 +37,8 @@ from postroom.wire import read_time, seconds_ms, todo_view
 NOUN = "todos"
 
 
-class CreateTodo(Asked):
-    """A todo to be made."""
+class OneTodo(Asked):
+    """A todo to be made, beside others."""
 
     queue: Queue
     title: Title
@@ -66,12 +67,17 @@ class CreateTodo(Asked):
         )
 
 
+class CreateTodo(OneTodo):
+    """A todo to be made."""
+
+    worker: Worker | None = None
+
+
 class CreateTodos(Asked):
     """Todos to be made together."""
 
-    todos: Annotated[
-        list[CreateTodo], told("The todos, in the order of their answers.", minItems=1, maxItems=MAX_CREATE)
-    ]
+    todos: Annotated[list[OneTodo], told("The todos, in the order of their answers.", minItems=1, maxItems=MAX_CREATE)]
+    worker: Worker | None = None
 
 
 class UpdateTodo(Asked):
@@ -111,7 +117,7 @@ def _made(one: Created) -> dict[str, Any]:
 
 async def create(call: Call, asked: CreateTodo) -> Answer:
     """Nothing -> pending: 201; 200 when the key's live todo is given, or an earlier answer again."""
-    made = await call.api.todos.create(call.principal, asked.new(), call.request_id)
+    made = await call.api.todos.create(call.principal, asked.new(), call.request_id, asked.worker)
     return json_answer(_made(made), 201 if made.created and not made.replayed else 200)
 
 
@@ -124,7 +130,7 @@ async def create_many(call: Call, asked: CreateTodos) -> Answer:
         except Invalid as error:
             error.field = f"todos[{n}].{error.field}"
             raise
-    answers = await call.api.todos.create_many(call.principal, news, call.request_id)
+    answers = await call.api.todos.create_many(call.principal, news, call.request_id, asked.worker)
     return json_answer(
         {"results": [_made(one) if isinstance(one, Created) else {"error": one.as_dict()} for one in answers]}
     )

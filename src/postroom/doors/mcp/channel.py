@@ -34,6 +34,8 @@ PAUSES: Final = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 DETACH_S: Final = 2.0
 MOST_IN_A_FOLDER: Final = 10
 """How many sessions of one folder get a name of their own."""
+MOST_OF_A_NAME: Final = 60
+"""With room for a number."""
 NEEDS_HANDSHAKE: Final = (
     "this client did not make the initialize handshake: nothing can be pushed to it; the tools work, and swarm_read "
     "shows what comes"
@@ -50,6 +52,13 @@ class ChannelLine(Line):
         self.seat = seat
         self.mailbox: str | None = None
         """Whose inbox shows what is pushed, once the endpoint is attached."""
+        self._derived = worker is None
+
+    def sit(self, endpoint: Endpoint) -> None:
+        """Attached: what is pushed stands in this endpoint's mailbox, and claims are of its name."""
+        self.mailbox = endpoint.mailbox
+        if self._derived and endpoint.name is not None and endpoint.name != endpoint.created_by:
+            self._worker = endpoint.name
 
     @property
     def post(self) -> ClientPost:
@@ -164,15 +173,19 @@ class Keeper:
         """Nothing -> attached. Raises what the daemon refuses it with."""
         seat = self._line.seat
         try:
-            endpoint = await self._attach_as(await self._free(seat))
+            endpoint = await self._attach_as(await self._free(seat.name))
         except Forbidden:
             if not seat.derived:
                 raise
-            # The folder's name is not the token's to use; its own is.
+            # The folder's name is not the token's to use; one that begins with its own may be, and its own is.
             unnamed = await self._line.post.attach(CarrierKind.CHANNEL, {}, rings=False)
             await self._line.post.detach(unnamed.id)
-            endpoint = await self._attach_as(unnamed.created_by)
-        self._line.mailbox = endpoint.mailbox
+            token = unnamed.created_by
+            try:
+                endpoint = await self._attach_as(await self._free(f"{token}-{seat.name}"[:MOST_OF_A_NAME]))
+            except Forbidden:
+                endpoint = await self._attach_as(token)
+        self._line.sit(endpoint)
         print(f"postroom: {endpoint.mailbox} sits here ({endpoint.id})", file=sys.stderr, flush=True)
         return endpoint
 
@@ -190,14 +203,14 @@ class Keeper:
             pid=os.getpid(),
         )
 
-    async def _free(self, seat: Seat) -> str:
-        """The name to attach as: the seat's, and of a folder that others sit in already the first that nobody has."""
-        name = seat.name
+    async def _free(self, wanted: str) -> str:
+        """The name to attach as: this one, and of a folder that others sit in already the first that nobody has."""
+        seat, name = self._line.seat, wanted
         for number in range(2, MOST_IN_A_FOLDER + 1):
             if not await self._others(name, seat) or not seat.derived:
                 return name
-            name = f"{seat.name}-{number}"
-        return seat.name
+            name = f"{wanted}-{number}"
+        return wanted
 
     async def _others(self, name: str, seat: Seat) -> bool:
         """Whether somebody lives under this name. What an attachment whose answer was lost, or a process that was killed,

@@ -103,6 +103,7 @@ async def _create_for(caller: Caller, given: args.CreateFor) -> dict[str, Any]:
             max_attempts=given.max_attempts,
             delay_s=given.delay_s,
             available_at=_moment(given.available_at),
+            worker=caller.worker,
             request_id=given.request_id,
         )
     )

@@ -7,7 +7,7 @@ select id, queue, priority, created_at, seq from todos where queue = $1 and atte
 select id, state, priority, created_at, seq from todos where queue = :queue and attempt < max_attempts
 
 -- fragment: mine
-(assignee is null or assignee = :owner or assignee = :name)
+(assignee is null or assignee = :owner or assignee = :name or assignee = cast(:called as text))
 
 -- fragment: claim_order
 priority desc, created_at, seq
@@ -40,6 +40,8 @@ asked as (
     ({arm:q.name} and state = 'pending' and available_at is null and assignee = :owner order by {claim_order} limit :window)
     union all
     ({arm:q.name} and state = 'pending' and available_at is null and assignee = :name and :name <> :owner order by {claim_order} limit :window)
+    union all
+    ({arm:q.name} and state = 'pending' and available_at is null and assignee = cast(:called as text) order by {claim_order} limit :window)
     union all
     ({arm:q.name} and state = 'pending' and available_at <= {now} and {mine} order by available_at limit :window)
     union all
@@ -103,6 +105,8 @@ union all
 select * from ({arm_here} and state = 'pending' and available_at is null and assignee = :owner order by {claim_order} limit :window)
 [by_name] union all
 [by_name] select * from ({arm_here} and state = 'pending' and available_at is null and assignee = :name order by {claim_order} limit :window)
+[called] union all
+[called] select * from ({arm_here} and state = 'pending' and available_at is null and assignee = :called order by {claim_order} limit :window)
 union all
 select * from ({arm_here} and state = 'pending' and available_at <= :now and {mine} order by available_at limit :due_window)
 union all

@@ -29,6 +29,9 @@ $1 in ('claimed', '')
 -- fragment: owned
 (owner = :owner or substr(owner, 1, length(cast(:owner as text)) + 1) = cast(:owner as text) || '/')
 
+-- fragment: made
+(created_by = :creator or substr(created_by, 1, length(cast(:creator as text)) + 1) = cast(:creator as text) || '/')
+
 -- fragment: holds
 {is_claimed:state} and {owned}
 
@@ -226,14 +229,14 @@ where t.id = :id and t.state = 'failed' and n.state <> 'done' and not (n.state =
 update todos set state = 'pending', attempt = 0, next_retry_at = null, reason = null, error = null, result = null,
   completed_at = null, updated_at = {now}
 where id = :id and state = 'failed'
-[creator] and created_by = :creator
+[creator] and {made}
 returning {todo}
 
 -- name: todo_cancel [postgres]
 with live as materialized (
   select id, lease_id, owner, claimed_at from todos
   where id = :id and (state in ('pending', 'claimed') or (state = 'failed' and next_retry_at is not null))
-[creator] and created_by = :creator
+[creator] and {made}
   for update
 ), noted as (
   insert into attempts (todo_id, lease_id, owner, claimed_at, ended_at, outcome, note)
@@ -249,13 +252,13 @@ returning {todo_returning}
 insert into attempts (todo_id, lease_id, owner, claimed_at, ended_at, outcome, note)
 select id, coalesce(lease_id, :entry), owner, claimed_at, :now, 'cancelled', :note from todos
 where id = :id and (state in ('pending', 'claimed') or (state = 'failed' and next_retry_at is not null))
-[creator] and created_by = :creator
+[creator] and {made}
 ;
 update todos set state = 'failed', owner = null, lease_id = null, lease_expires_at = null, claim_key = null,
   claimed_at = null, available_at = null, next_retry_at = null, reason = 'cancelled', error = :note,
   completed_at = :now, updated_at = :now
 where id = :id and (state in ('pending', 'claimed') or (state = 'failed' and next_retry_at is not null))
-[creator] and created_by = :creator
+[creator] and {made}
 returning {todo}
 
 -- name: todo_update
@@ -266,5 +269,5 @@ update todos set updated_at = {now}
 [assignee_given] , assignee = :assignee
 [available_given] , available_at = case when cast(:available_at as bigint) > {now} then cast(:available_at as bigint) end
 where id = :id and state = 'pending'
-[creator] and created_by = :creator
+[creator] and {made}
 returning {todo}

@@ -10,6 +10,9 @@ returning {token}
 -- name: token_by_digest
 select {token} from tokens where digest = :digest and revoked_at is null
 
+-- name: token_by_name
+select {token} from tokens where name = :name and revoked_at is null
+
 -- name: token_list
 select {token} from tokens order by id
 

@@ -139,9 +139,8 @@ class ClientToken:
 
     def _make(self, daemon: Daemon) -> dict[str, Any]:
         for left in reversed(range(TRIES)):
-            body: dict[str, Any] = {"name": f"{self._client}-{secrets.token_hex(2)}", "role": "agent"}
-            if self._speaks_as:
-                body["speaks_as"] = self._speaks_as
+            name = f"{self._client}-{secrets.token_hex(2)}"
+            body: dict[str, Any] = {"name": name, "role": "agent", "speaks_as": self._speaks_as or [_own(name)]}
             try:
                 return daemon.ask("POST", "/v1/tokens", body)
             except Conflict:  # somebody has the name
@@ -157,7 +156,9 @@ class ClientToken:
 
     def _works(self, daemon: Daemon, secret: str) -> bool:
         """Whether the daemon knows the token, and it may speak as it has to."""
-        query = {"for": self._speaks_as[0].replace("*", "setup"), "limit": 1} if self._speaks_as else {"limit": 1}
+        name = self._kept().get("name")
+        glob = self._speaks_as[0] if self._speaks_as else _own(name) if isinstance(name, str) else None
+        query = {"limit": 1} if glob is None else {"for": glob.replace("*", "setup"), "limit": 1}
         try:
             daemon.under(secret).ask("GET", "/v1/inbox", query=query)
         except (Forbidden, Unauthenticated):
@@ -183,6 +184,11 @@ class ClientToken:
             path.chmod(0o600)
         else:
             write_private(path, content)
+
+
+def _own(name: str) -> str:
+    """What the sessions under a token go by, each by a name of its own that begins with the token's."""
+    return f"{name}-*"
 
 
 def _contents(path: Path) -> bytes | None:

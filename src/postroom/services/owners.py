@@ -1,0 +1,37 @@
+"""Owners: whose name the owner of a claim or of a todo goes by, and whether it could come to its work (RULINGS 17)."""
+
+from __future__ import annotations
+
+from postroom.errors import Invalid
+from postroom.model import Principal
+from postroom.store.engine import Tx
+from postroom.store.tokens import TokenTable
+
+
+class Owners:
+    """Looks up what the tokens behind owners may; names without a token, as the operator's own, may everything."""
+
+    def __init__(self, tokens: TokenTable) -> None:
+        self._tokens = tokens
+
+    async def name_of(self, tx: Tx, owner: str) -> str:
+        """Whose inbox a notice for this owner goes to: its worker's where its token may speak as that, else the token's."""
+        name, _, worker = owner.partition("/")
+        if not worker:
+            return name
+        principal = await self._behind(tx, name)
+        return worker if principal is None or principal.may_speak_as(worker) else name
+
+    async def shut_out(self, tx: Tx, owner: str, queue: str) -> bool:
+        """Whether the token of this owner may not use the queue, so that it could never claim there."""
+        principal = await self._behind(tx, owner.partition("/")[0])
+        return principal is not None and not principal.may_use(queue)
+
+    async def check_assignee(self, tx: Tx, assignee: str | None, queue: str) -> None:
+        """Pass whoever could claim what is given to them. Raises Invalid."""
+        if assignee is not None and await self.shut_out(tx, assignee, queue):
+            raise Invalid(f"{assignee} could never claim this: its token may not use queue {queue}", field="assignee")
+
+    async def _behind(self, tx: Tx, name: str) -> Principal | None:
+        token = await self._tokens.by_name(tx, name)
+        return None if token is None else token.principal
