@@ -248,6 +248,21 @@ async def test_what_is_asked_is_answered_before_the_end(
     assert not door.lines.open
 
 
+async def test_a_line_that_nothing_was_made_of_is_answered_none_the_less(
+    door: SocketRig, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def breaks(line: bytes) -> bytes:
+        raise RuntimeError("secret words")
+
+    answer, door.lines.answer = door.lines.answer, breaks
+    error = door.error(door.told(await door.raw(PING)), "internal")
+    assert "secret" not in error["message"]
+    assert "secret words" in caplog.text
+    await until(lambda: not door.lines.open, "nothing is left open")
+    door.lines.answer = answer
+    await door.well()
+
+
 async def test_what_hangs_is_ended_at_the_end(door: SocketRig, connect: Callable[[], Any]) -> None:
     async def never(line: bytes) -> bytes:
         await asyncio.Event().wait()

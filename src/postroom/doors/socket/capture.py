@@ -46,7 +46,8 @@ class Capture:
 
     def note(self, request: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
         """Write one exchange down, if it is of a kind that is kept; a disk that refuses is told once and passed over."""
-        if request.get("op") not in KEPT:
+        op = request.get("op")
+        if not isinstance(op, str) or op not in KEPT:
             return
         entry: dict[str, Any] = {"at": show_time(self._clock()), "request": request, "answer": answer}
         text = dump_json(entry)

@@ -7,6 +7,7 @@ does, and any other one lines. Whatever is wrong with a line, its sender gets to
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
@@ -29,6 +30,8 @@ MAX_CONNECTIONS = 256
 
 Answer = Callable[[bytes], Awaitable[bytes]]
 MakeHttp = Callable[[], asyncio.Protocol]
+
+log = logging.getLogger("postroom.socket")
 
 
 class Lines:
@@ -129,7 +132,13 @@ class _Connection(asyncio.Protocol):
         task.add_done_callback(self._lines.tasks.discard)
 
     async def _answer(self, line: bytes) -> None:
-        self._say(await self._lines.answer(line))
+        try:
+            answer = await self._lines.answer(line)
+        except Exception:
+            # Whoever waits for an answer holds one of the places there are.
+            log.exception("a line was not answered")
+            answer = _told(PostroomError("the operation failed; the daemon's log has the trace"))
+        self._say(answer)
 
     def _late(self) -> None:
         if self._received:
