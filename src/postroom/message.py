@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -182,10 +182,11 @@ class NewMessage:
 
 @dataclass(frozen=True, slots=True)
 class Posted:
-    """A message with its deliveries, as every door shows it."""
+    """A message with its deliveries, as every door shows it. chosen: the id of the one that a verb chose to act on."""
 
     message: Message
     deliveries: tuple[Delivery, ...]
+    chosen: str | None = field(default=None, compare=False)
 
     @property
     def delivery(self) -> Delivery | None:
@@ -224,7 +225,10 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class MessageFilter:
-    """Which messages a list or history shows, newest first. `state` is one delivery state that some delivery is in."""
+    """Which messages a list or history shows, newest first.
+
+    state: that of some delivery, with `endpoint_id` of the one that went there.
+    """
 
     sender: str | None = None
     to: str | None = None

@@ -17,7 +17,7 @@ WHOLE: dict[str, dict[str, Any]] = {
     "ping": {"protocol": "0.1"},
     "endpoints": {"target_repo": "alpha", "live": True},
     "send": {**wake(), "endpoint_id": ENDPOINT},
-    "message": {"message_id": "msg_1"},
+    "message": {"message_id": "msg_1", "endpoint_id": ENDPOINT},
     "history": {
         "target_repo": "alpha",
         "endpoint_id": ENDPOINT,

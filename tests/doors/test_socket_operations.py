@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from postroom import __version__
+from postroom.doors.socket.operations import OPERATOR
 from postroom.errors import Unavailable
-from postroom.message import Written
+from postroom.message import NewMessage, Written
 from postroom.services.gita import GitaRegistry
 from postroom.store.sqlite import SqliteEngine
 from tests.doors.socket_rig import SocketRig, wake
@@ -375,6 +376,40 @@ async def test_history_is_paged_newest_first(door: SocketRig) -> None:
     await door.send(idempotency_key="later")
     second = await door.done("history", client_id="coordination-engine", limit=3, cursor=first["next_cursor"])
     assert [one["message_id"] for one in second["messages"]] == newest[3:6]
+
+
+# T40 # T41 # T42 # T43
+async def test_of_a_message_to_several_the_delivery_that_is_meant_is_shown(door: SocketRig) -> None:
+    panes = [await door.pane(n, channels=["team"], name=f"w{n}", delivery_max_attempts=1) for n in (1, 2, 3)]
+    sent = await door.office.post.send(OPERATOR, NewMessage(payload="hello", channel="team"))
+
+    async def told(op: str, **fields: Any) -> tuple[Any, ...]:
+        shown = (await door.done(op, message_id=sent.id, **fields))["message"]
+        return shown["endpoint_id"], shown["state"], shown["attempt_count"]
+
+    await door.carry(2)
+    for number, (pane, expected) in enumerate(zip(panes, ("pending", "injected", "pending"), strict=True)):
+        assert await told("message", endpoint_id=pane) == (pane, expected, int(number == 1))
+    assert await told("ack", endpoint_id=panes[1]) == (panes[1], "acknowledged", 1)
+    assert await told("ack", endpoint_id="w2") == (panes[1], "acknowledged", 1)
+    await door.carry(3, Written.PERMANENT, "no")
+    assert await told("message", endpoint_id=panes[2]) == (panes[2], "failed", 1)
+    # Without a word about it the only failed one is meant.
+    assert await told("retry") == (panes[2], "pending", 0)
+    # Nobody's delivery is asked for: the first is shown.
+    assert await told("message") == (panes[0], "pending", 0)
+    assert await told("message", endpoint_id="ep_of_nobody") == (panes[0], "pending", 0)
+    for asked, expected in (
+        ({}, [(panes[0], "pending")]),
+        ({"state": "acknowledged"}, [(panes[1], "acknowledged")]),
+        ({"endpoint_id": panes[2]}, [(panes[2], "pending")]),
+        ({"endpoint_id": panes[1], "state": "acknowledged"}, [(panes[1], "acknowledged")]),
+        # One and the same delivery is both.
+        ({"endpoint_id": panes[0], "state": "acknowledged"}, []),
+        ({"state": "failed"}, []),
+    ):
+        page = (await door.done("history", **asked))["messages"]
+        assert [(one["endpoint_id"], one["state"]) for one in page] == expected, asked
 
 
 # T41

@@ -351,6 +351,15 @@ async def test_pages_are_newest_first_and_filtered(mail: Mail) -> None:
         (MessageFilter(endpoint_id=pane.id, state="pending"), [woken.id]),
         (MessageFilter(endpoint_id=pane.id, state="failed"), []),
     ]
+    # Of one that went to several, an endpoint and a state are looked for in the same delivery.
+    first, second = [await mail.pane(n, channels=("crew",)) for n in (2, 3)]
+    several = await mail.send(channel="crew")
+    await mail.office.receipts.ack(ADMIN, several.id, second.id)
+    wanted += [
+        (MessageFilter(endpoint_id=second.id), [several.id]),
+        (MessageFilter(endpoint_id=second.id, state="acknowledged"), [several.id]),
+        (MessageFilter(endpoint_id=first.id, state="acknowledged"), []),
+    ]
     for asked, ids in wanted:
         assert [one.message.id for one in (await post.page(ADMIN, asked)).messages] == ids, asked
     for bad, field in (

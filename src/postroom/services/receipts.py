@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 
 from postroom.delivery import leased
 from postroom.errors import Ambiguous, Conflict, Forbidden, NotFound
@@ -40,11 +41,12 @@ class ReceiptService:
         if not _receives(principal, chosen):
             raise Forbidden(f"{id_} went to {chosen.delivery.mailbox}; only its recipient acknowledges it", field="id")
         if chosen.delivery.state is DeliveryState.ACKNOWLEDGED:
-            return _posted(message, receipts)
+            return _posted(message, receipts, chosen.delivery)
         acknowledged = await self._deliveries.ack(self._once, chosen.delivery.id)
         if acknowledged is None:
             # Somebody else was first, or it was deleted: as it stands now.
-            return _posted(*await self._visible(self._reader, principal, id_))
+            stands = _posted(*await self._visible(self._reader, principal, id_))
+            return replace(stands, chosen=chosen.delivery.id)
         self._wake.changed([id_], [acknowledged.mailbox])
         self._wake.told(tellings.acknowledged, message, acknowledged, principal)
         return _posted(message, receipts, acknowledged)
@@ -191,8 +193,9 @@ def _not_cancelled(id_: str, receipts: Sequence[Receipt]) -> Conflict:
     return Conflict(f"{id_} is {stands}; only what is under way is cancelled", state=states[0] if states else None)
 
 
-def _posted(message: Message, receipts: Sequence[Receipt], changed: Delivery | None = None) -> Posted:
-    deliveries = (one.delivery for one in receipts)
-    return Posted(
-        message, tuple(changed if changed is not None and one.id == changed.id else one for one in deliveries)
-    )
+def _posted(message: Message, receipts: Sequence[Receipt], chosen: Delivery | None = None) -> Posted:
+    """The message as its receipts have it, but for the delivery that was chosen as it is here."""
+    deliveries = [one.delivery for one in receipts]
+    if chosen is None:
+        return Posted(message, tuple(deliveries))
+    return Posted(message, tuple(chosen if one.id == chosen.id else one for one in deliveries), chosen.id)

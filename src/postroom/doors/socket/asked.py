@@ -42,14 +42,8 @@ class Send(Operation):
     metadata: dict[str, Any] | None = None
 
 
-class OfMessage(Operation):
-    """Which message is looked at (T40)."""
-
-    message_id: str
-
-
 class OfDelivery(Operation):
-    """Which message is acknowledged or retried; `endpoint_id` where several got it (T42, T43, RULINGS 30)."""
+    """Which message is looked at, acknowledged or retried; `endpoint_id` where several got it (T40, T42, T43, RULINGS 30)."""
 
     message_id: str
     endpoint_id: str | None = None

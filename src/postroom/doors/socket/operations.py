@@ -144,9 +144,10 @@ class SocketDoor:
         )
         return _admission(admitted)
 
-    async def message(self, given: asked.OfMessage) -> Answer:
+    async def message(self, given: asked.OfDelivery) -> Answer:
         """One receipt (T40)."""
-        return {"message": message_shown(await self.post.get(OPERATOR, given.message_id))}
+        posted = await self.post.get(OPERATOR, given.message_id)
+        return {"message": message_shown(posted, endpoint_id=given.endpoint_id)}
 
     async def history(self, given: asked.History) -> Answer:
         """A page of receipts, newest first (T41)."""
@@ -161,7 +162,8 @@ class SocketDoor:
                 limit=given.limit,
             ),
         )
-        return {"messages": [message_shown(one) for one in page.messages], "next_cursor": page.next_cursor}
+        shown = [message_shown(one, endpoint_id=given.endpoint_id, state=given.state) for one in page.messages]
+        return {"messages": shown, "next_cursor": page.next_cursor}
 
     async def ack(self, given: asked.OfDelivery) -> Answer:
         """Any state -> acknowledged (T36, T42)."""
@@ -210,7 +212,7 @@ OPERATIONS: Mapping[str, tuple[type[asked.Operation], Run]] = {
     "ping": (asked.Ping, SocketDoor.ping),
     "endpoints": (asked.Endpoints, SocketDoor.endpoints),
     "send": (asked.Send, SocketDoor.send),
-    "message": (asked.OfMessage, SocketDoor.message),
+    "message": (asked.OfDelivery, SocketDoor.message),
     "history": (asked.History, SocketDoor.history),
     "ack": (asked.OfDelivery, SocketDoor.ack),
     "retry": (asked.OfDelivery, SocketDoor.retry),

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 from postroom.endpoint import Endpoint
-from postroom.message import Posted
+from postroom.message import Delivery, Posted
 from postroom.wire import show_time
 
 
-def message_shown(posted: Posted) -> dict[str, Any]:
+def message_shown(posted: Posted, *, endpoint_id: str | None = None, state: str | None = None) -> dict[str, Any]:
     """A message with its delivery's state; one to nobody is pending, with nothing else to tell (T21, T40).
 
+    Of several deliveries it is the one that was acted on, else the first to that endpoint and in that state.
     reason: why a failed one failed for good. last_failure_reason: that, or why the last attempt failed.
     """
-    message, delivery = posted.message, posted.deliveries[0] if posted.deliveries else None
+    message, delivery = posted.message, _meant(posted, endpoint_id, state)
     shown: dict[str, Any] = {
         "message_id": message.id,
         "client_id": message.client_id,
@@ -42,6 +44,14 @@ def message_shown(posted: Posted) -> dict[str, Any]:
         "acknowledged_at": show_time(delivery.acknowledged_at) if delivery else None,
     }
     return shown
+
+
+def _meant(posted: Posted, endpoint_id: str | None, state: str | None) -> Delivery | None:
+    """The delivery that is shown; the first where none is as it was asked for, as when it has gone on since."""
+    there = [one for one in posted.deliveries if endpoint_id in {None, one.endpoint_id}] or posted.deliveries
+    chosen = (one for one in posted.deliveries if one.id == posted.chosen)
+    so = (one for one in there if state in {None, one.state})
+    return next(chain(chosen, so, there), None)
 
 
 def endpoint_shown(endpoint: Endpoint, *, live: bool) -> dict[str, Any]:
