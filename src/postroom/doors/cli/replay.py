@@ -20,7 +20,7 @@ import typer
 
 from postroom.doors.cli.asking import REFUSED, UNREACHABLE, AsJson, Data, asking, usage
 from postroom.doors.cli.table import line, note, print_json
-from postroom.errors import Invalid, PostroomError, Unavailable
+from postroom.errors import Conflict, Invalid, PostroomError, Unavailable
 
 CLIENT_ID: Final = "tamq-replay"
 PROVENANCE: Final = "replay"
@@ -139,7 +139,13 @@ def _one(entry: Entry, path: str | None) -> _Told:
             wanted = {"op": "endpoints", "protocol": PROTOCOL, "live": True, "target_repo": asked.get("target_repo")}
             if any(one.get("endpoint_id") == meant for one in ask(path, wanted, ASK_S).get("endpoints", ())):
                 asked["endpoint_id"] = meant
-        answer = ask(path, asked, ASK_S)
+        try:
+            answer = ask(path, asked, ASK_S)
+        except Conflict as error:
+            if error.field != "endpoint_id" or asked.pop("endpoint_id", None) is None:
+                raise
+            # An earlier replay went elsewhere while that one was silent, and stays there.
+            answer = ask(path, asked, ASK_S)
     except Unavailable as error:
         if "reason" not in error.details and error.field is None:
             note(f"error: {error.code}: {error.message}")
