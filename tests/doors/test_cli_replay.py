@@ -11,6 +11,7 @@ import pytest
 
 from postroom.doors.cli import replay
 from postroom.doors.cli.replay import Fate
+from postroom.doors.socket.capture import LEFT_OUT
 from postroom.store.sqlite import SqliteEngine
 from tests.doors.socket_rig import SocketRig
 
@@ -56,6 +57,21 @@ async def test_one_that_went_elsewhere_while_its_endpoint_was_silent_is_still_kn
     assert await replayed(door, capture) == [(Fate.DEDUPLICATED, id_)]
     shown = (await door.done("message", message_id=id_))["message"]
     assert (shown["endpoint_id"], shown["state"]) == (other, "injected" if injected else "pending")
+
+
+# T49
+async def test_what_lost_a_secret_is_told(door: SocketRig, tmp_path: Path) -> None:
+    await door.pane(1, "alpha")
+    capture = await captured(door, tmp_path, metadata={"token": "12345-67890", "tokens_used": 5})
+    ((fate, id_),) = await replayed(door, capture)
+    assert fate is Fate.REPLAYED
+    shown = (await door.done("message", message_id=id_))["message"]
+    assert shown["metadata"] == {"token": LEFT_OUT, "tokens_used": 5}
+    (entry,) = replay._read(capture)
+    again = await asyncio.to_thread(replay._one, entry, str(door.path))
+    assert (again.fate, again.why) == (Fate.DEDUPLICATED, "a secret was left out of its metadata")
+    capture = await captured(door, tmp_path, idempotency_key="other", body=f"use ghs_{'a' * 36}")
+    assert [fate for fate, _ in await replayed(door, capture)][-1] is Fate.SKIPPED
 
 
 # T20

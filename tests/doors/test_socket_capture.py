@@ -122,14 +122,49 @@ def test_secrets_are_left_out(capture: Capture) -> None:
     capture.close()
 
 
-@pytest.mark.parametrize(
-    "prefix",
-    ["tk_", "sk-", "ghp_", "gho_", "github_pat_", "glpat-", "xoxa-", "xoxb-", "xoxp-", "xoxr-", "xoxs-", "whsec_"],
+PREFIXES = (
+    *("tk_", "sk-", "sk-ant-", "sk_live_", "rk_test_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
+    *("glpat-", "xoxa-", "xoxb-", "xoxe-", "xoxp-", "xoxr-", "xoxs-", "whsec_"),
 )
-def test_each_kind_of_token_is_known_by_itself(capture: Capture, prefix: str) -> None:
-    capture.note({"op": "send", "body": f"use {prefix}Abcdefghijklm1 now"}, OK)
+SHAPES = (
+    *(f"{prefix}Abcdefghijklm1" for prefix in PREFIXES),
+    *("AKIAIOSFODNN7EXAMPLE", "ASIAIOSFODNN7EXAMPLE", f"AIza{'Sy1' * 11}Ab", "Bearer abcdefghijklmnop1234"),
+    *("bearer  abcdef.GHI~jkl+mno/1234==", f"eyJhbGciOiJIUzI1NiJ9.{'eyJzdWIi1' * 4}.{'a-_' * 12}"),
+    "-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\nBBBB=\n-----END OPENSSH PRIVATE KEY-----",
+)
+
+
+@pytest.mark.parametrize("secret", SHAPES)
+def test_each_kind_of_secret_is_known_by_itself(capture: Capture, secret: str) -> None:
+    capture.note({"op": "send", "body": f"use {secret} now"}, OK)
     (entry,) = entries(capture.path)
     assert (entry["request"]["body"], entry["left_out"]) == (f"use {LEFT_OUT} now", ["body"])
+    capture.close()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {
+            "body": "The task-force wants bearer authentication for sk-1 and the AKIA team; ask the secretary for a token."
+        },
+        {"metadata": {"tokens_used": 5, "max_tokens": 100, "token": 3, "tokens": 1.5}},
+        {
+            "metadata": {
+                "tokens_used": {"in": 5, "out": "7"},
+                "tokenizer": "bpe",
+                "secretary": "Ann",
+                "passwordless": "x",
+            }
+        },
+        {"metadata": {"idempotency_key": "k", "author": "Ann", "token": None, "secret": True, "private": "no"}},
+    ],
+)
+def test_what_only_sounds_like_a_secret_stays(capture: Capture, said: dict[str, Any]) -> None:
+    capture.note({"op": "send", **said}, OK)
+    (entry,) = entries(capture.path)
+    assert entry["request"] == {"op": "send", **said}
+    assert "left_out" not in entry
     capture.close()
 
 
@@ -138,6 +173,8 @@ def test_each_kind_of_token_is_known_by_itself(capture: Capture, prefix: str) ->
     [
         *("signature", "Token", "secret", "password", "passwd", "AUTHORIZATION", "cookie"),
         *("apikey", "api-key", "api_key", "private_key", "private-key", "privatekey"),
+        *("accessToken", "clientSecret", "apiKey", "authtoken", "tokens", "secrets", "credentials", "passphrase"),
+        *("token_of_ann", "secret.name", "TOKEN", "API_KEY_2"),
     ],
 )
 def test_each_name_of_a_secret_is_known_by_itself(capture: Capture, name: str) -> None:

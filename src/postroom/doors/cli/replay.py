@@ -154,7 +154,9 @@ def _one(entry: Entry, path: str | None) -> _Told:
     except PostroomError as error:
         return _Told(Fate.REFUSED, why=f"{error.code}: {error.message}")
     fate = Fate.DEDUPLICATED if answer.get("deduplicated") else Fate.REPLAYED
-    return _Told(fate, str(answer.get("message_id")))
+    without = [name for name in _CARRIED if name in entry.left_out]
+    why = f"a secret was left out of its {' and '.join(without)}" if without else None
+    return _Told(fate, str(answer.get("message_id")), why)
 
 
 def _read(file: Path) -> Iterator[Entry]:

@@ -21,12 +21,26 @@ MAX_BYTES = 16 * 1024 * 1024
 MOST_FILES = 3
 LEFT_OUT = "[left out]"
 
-_SECRET = re.compile(r"signature|token|secret|password|passwd|authorization|cookie|api[-_]?key|private[-_]?key", re.I)
-_BEARER = re.compile(r"\b(?:tk_|sk-|ghp_|gho_|github_pat_|glpat-|xox[abprs]-|whsec_)[A-Za-z0-9_-]{12,}")
+_SECRET = re.compile(
+    r"(?:signature|secrets?|passwords?|passwd|passphrase|authorization|cookies?|credentials?|api_?keys?|private_?keys?)"
+    r"(?:_|$)"
+)
+_TOKEN = re.compile(r"token(?:_|$)|tokens$")
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_BETWEEN = re.compile(r"[^a-z0-9]+")
+_SHAPED = re.compile(
+    r"\b(?:tk_|sk-|[sr]k_(?:live|test)_|gh[pousr]_|github_pat_|glpat-|xox[abeoprs]-|whsec_)[A-Za-z0-9_-]{12,}"
+    r"|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"
+    r"|\bAIza[A-Za-z0-9_-]{35}"
+    r"|\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"
+    r"|\b(?i:bearer)\s+(?=\S*[0-9])[A-Za-z0-9._~+/-]{12,}=*"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
+)
 
 _SIGNS = (
-    *("signature", "token", "secret", "passw", "authorization", "cookie", "apikey", "api_key", "api-key", "private"),
-    *("tk_", "sk-", "ghp_", "gho_", "github_pat_", "glpat-", "xox", "whsec_"),
+    *("signature", "token", "secret", "passw", "passphrase", "authorization", "cookie", "credential", "apikey"),
+    *("api_key", "api-key", "private", "bearer", "tk_", "sk-", "k_live_", "k_test_", "ghp_", "gho_", "ghu_", "ghs_"),
+    *("ghr_", "github_pat_", "glpat-", "xox", "whsec_", "akia", "asia", "aiza", "eyj"),
 )
 """What a line has that holds a secret of any of these kinds: one that has none of it is not looked at any further."""
 
@@ -105,10 +119,18 @@ class Capture:
 
 def _without(value: Any, key: str = "") -> Any:
     """The value without what looks like a secret, by its name or by its shape."""
-    if value is not None and not isinstance(value, bool) and _SECRET.search(key):
+    if value is not None and not isinstance(value, bool) and _secret(key, value):
         return LEFT_OUT
     if isinstance(value, Mapping):
-        return {_BEARER.sub(LEFT_OUT, name): _without(inner, name) for name, inner in value.items()}
+        return {_SHAPED.sub(LEFT_OUT, name): _without(inner, name) for name, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_without(inner) for inner in value]
-    return _BEARER.sub(LEFT_OUT, value) if isinstance(value, str) else value
+    return _SHAPED.sub(LEFT_OUT, value) if isinstance(value, str) else value
+
+
+def _secret(name: str, value: Any) -> bool:
+    """Whether what has this name is one: a word of the name ends as one is called. A number of tokens is a count."""
+    words = _BETWEEN.sub("_", _CAMEL.sub("_", name).lower())
+    return _SECRET.search(words) is not None or (
+        _TOKEN.search(words) is not None and not isinstance(value, int | float)
+    )
