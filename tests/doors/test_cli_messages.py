@@ -13,6 +13,7 @@ import pytest
 
 from postroom import postage
 from postroom.doors.cli import payload
+from postroom.endpoint import CarrierKind
 from tests.doors import fake_daemon, fake_post
 from tests.doors.command import child, leave
 from tests.doors.fake_daemon import NOON, FakeDaemon
@@ -28,7 +29,8 @@ ONE = f"/v1/messages/{MESSAGE}"
 def daemon(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeDaemon]:
     monkeypatch.setenv("POSTROOM_DATA", str(tmp_path))
     monkeypatch.setenv("POSTROOM_TOKEN", "tk_ann")
-    monkeypatch.delenv("OPENCODE_SESSION_ID", raising=False)
+    for name in ("OPENCODE_SESSION_ID", "TMUX", "TMUX_PANE"):
+        monkeypatch.delenv(name, raising=False)
     with fake_daemon.running() as fake:
         monkeypatch.setenv("POSTROOM_URL", fake.url)
         yield fake
@@ -294,6 +296,35 @@ def test_ack_retry_and_cancel(daemon: FakeDaemon, capsys: Output) -> None:
     assert leave("ack", MESSAGE) == 1
     assert leave("ack", "") == 2
     assert leave("retry", "") == 2
+
+
+# T42
+def test_ack_in_a_pane_means_the_delivery_to_that_pane(
+    daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Output
+) -> None:
+    server = tmp_path / "tmux:0"
+    server.touch()
+    (tmp_path / "link").symlink_to(server)
+    targets = [f"tmux:{server}:{pid}:100:{pane}" for pid, pane in ((76, "%3"), (77, "%31"), (77, "%3"))]
+    panes = [
+        delivery("injected", carrier=CarrierKind.TMUX, target_key=target, endpoint_id=f"ep_{number}")
+        for number, target in enumerate(targets)
+    ]
+    daemon.answer("GET", ONE, {"message": message(delivery(), *panes, channel="team")})
+    daemon.answer("POST", f"{ONE}/ack", {"message": message(delivery("acknowledged"))})
+    monkeypatch.setenv("TMUX", f"{tmp_path}/link,77,0")
+    for pane, meant in (("%3", {"endpoint": "ep_2"}), ("%31", {"endpoint": "ep_1"}), ("%4", {}), ("", {})):
+        monkeypatch.setenv("TMUX_PANE", pane)
+        assert leave("ack", MESSAGE) == 0
+        assert daemon.last.body == meant, pane
+    # What is said goes before where it is said.
+    monkeypatch.setenv("TMUX_PANE", "%3")
+    assert leave("ack", MESSAGE, "--endpoint", "reader") == 0
+    assert daemon.last.body == {"endpoint": "reader"}
+    capsys.readouterr()
+    daemon.refuse("GET", ONE, 404, "not_found", "there is no message")
+    assert leave("ack", MESSAGE) == 1
+    assert "error: not_found: there is no message" in capsys.readouterr().err
 
 
 def test_an_id_is_one_segment_of_the_path(daemon: FakeDaemon) -> None:

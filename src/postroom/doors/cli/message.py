@@ -9,6 +9,7 @@ import typer
 
 from postroom.doors.cli.asking import AsJson, Cursor, Data, Limit, RequestId, asking, given, usage
 from postroom.doors.cli.message_shown import show_line, show_list, show_whole
+from postroom.doors.cli.pane import recipient_here
 from postroom.doors.cli.plain import Verbs, seconds
 from postroom.doors.cli.reply import wait_for_reply
 from postroom.doors.cli.table import tell
@@ -99,8 +100,12 @@ def retry(
 
 
 def ack(id: Id, endpoint: Endpoint = None, as_json: AsJson = False, data: Data = None) -> None:
-    """Acknowledge a message as its recipient; twice is the same, and late is not too late."""
+    """Acknowledge a message as its recipient; twice is the same, and late is not too late.
+
+    In a pane that it was written into, the delivery to that pane is meant.
+    """
     with asking(as_json, data) as daemon:
+        endpoint = endpoint or recipient_here(daemon, path_of(id), os.environ)
         answer = daemon.ask("POST", path_of(id, "ack"), given(endpoint=endpoint))
     tell(answer, as_json, show_line)
 

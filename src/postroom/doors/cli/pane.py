@@ -80,6 +80,26 @@ def worker_here(daemon: Daemon, environ: Mapping[str, str]) -> str | None:
         return None
 
 
+def recipient_here(daemon: Daemon, path: str, environ: Mapping[str, str]) -> str | None:
+    """The id of the endpoint by which the message at `path` goes to the pane this runs in; None in any other place.
+
+    It is the one that stood there when the message was sent, also where another has taken its place.
+    """
+    if not environ.get("TMUX") or not environ.get("TMUX_PANE"):
+        return None
+    here = Pane.find(None, None, environ)
+    deliveries = daemon.ask("GET", path)["message"]["deliveries"]
+    return next((one["endpoint_id"] for one in deliveries if here.is_at(_address(one["target"]))), None)
+
+
+def _address(target: str) -> dict[str, Any]:
+    """The address that the key of a tmux target is made of; an empty one for any other target."""
+    parts = target.removeprefix("tmux:").rsplit(":", 3)
+    if not target.startswith("tmux:") or len(parts) < 4 or not parts[1].isdigit():
+        return {}
+    return {"socket": parts[0], "server_pid": int(parts[1]), "pane": parts[3]}
+
+
 def _usual(environ: Mapping[str, str]) -> str:
     return f"{environ.get('TMUX_TMPDIR') or '/tmp'}/tmux-{os.geteuid()}/default"
 
