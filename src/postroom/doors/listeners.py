@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import resource
 import socket
 from collections.abc import Iterator
 from functools import partial
@@ -13,11 +14,18 @@ from typing import Any
 import uvicorn
 
 from postroom.doors.acceptor import Acceptor
+from postroom.doors.http.connection import Connection
 from postroom.doors.socket.bound import BoundSocket
 from postroom.doors.socket.lines import Lines
 from postroom.errors import Misconfigured
 
 GRACE_SECONDS = 10
+KEEP_SECONDS = 75
+"""How long a connection may be silent after an answer."""
+MOST_DESCRIPTORS = 65536
+"""What counts as the process's limit where it has a higher one or none."""
+PORT_SHARE, SOCKET_SHARE, HOOKS_SHARE = 2, 4, 4
+"""Which part (1/n) of its descriptors the HTTP connections of each place may take, so that none shuts out the others."""
 
 
 class _Server(uvicorn.Server):
@@ -71,10 +79,14 @@ class Listeners:
     def open(self) -> None:
         """Bind everything, so that nobody is told of a place that does not answer. Raises Misconfigured."""
         try:
-            self._servers.append((_server(self._app), [self._tcp(self._port, "port")]))
-            self._servers.append((_server(self._app, self._lines), [self._unix()]))
+            most = _descriptors()
+            port = _server(self._app, most // PORT_SHARE)
+            self._servers.append((port, [self._tcp(self._port, "port")]))
+            unix = _server(self._app, most // SOCKET_SHARE, self._lines)
+            self._servers.append((unix, [self._unix()]))
             if self._hooks_port is not None:
-                self._servers.append((_server(self._hooks_app), [self._tcp(self._hooks_port, "hooks_port")]))
+                hooks = _server(self._hooks_app, most // HOOKS_SHARE)
+                self._servers.append((hooks, [self._tcp(self._hooks_port, "hooks_port")]))
         except BaseException:
             self.close()
             raise
@@ -138,7 +150,13 @@ class Listeners:
             one.close()
 
 
-def _server(app: Any, lines: Lines | None = None) -> _Server:
+def _descriptors() -> int:
+    """How many descriptors the process may have."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST_DESCRIPTORS if limit == resource.RLIM_INFINITY else min(limit, MOST_DESCRIPTORS)
+
+
+def _server(app: Any, most: int, lines: Lines | None = None) -> _Server:
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -148,18 +166,16 @@ def _server(app: Any, lines: Lines | None = None) -> _Server:
         date_header=False,
         lifespan="off",
         ws="none",
-        timeout_keep_alive=75,
+        timeout_keep_alive=KEEP_SECONDS,
         timeout_graceful_shutdown=GRACE_SECONDS,
-        h11_max_incomplete_event_size=64 * 1024,
     )
-    if lines is not None:
-        config.load()
-        speaks_http: Any = config.http_protocol_class
+    config.load()
 
-        def decide(**made: Any) -> asyncio.Protocol:
-            return lines.protocol(partial(speaks_http, **made))
+    def speak(**made: Any) -> asyncio.Protocol:
+        make = partial(Connection, most=most, **made)
+        return make() if lines is None else lines.protocol(make)
 
-        config.http_protocol_class = decide  # type: ignore[assignment]
+    config.http_protocol_class = speak  # type: ignore[assignment]
     return _Server(config)
 
 

@@ -102,8 +102,9 @@ def _errors() -> Iterator[str]:
     yield "| 500 | `internal` | A fault of the daemon; its log has the trace, the answer has not. |\n"
     yield (
         "\nAny route may answer these; 404 and 409 are named where they can come. Three more tell of the request itself, "
-        "with the code `invalid`: 405 (the method is not for this path; `Allow` has those that are), 408 (the body did "
-        "not arrive within 30 s) and 415 (the body is encoded). 429 and 503 have `Retry-After`.\n"
+        "with the code `invalid`: 405 (the method is not for this path; `Allow` has those that are), 408 (the head "
+        "did not arrive within 10 s, or the body within 30 s) and 415 (the body is encoded). A head over 64 KiB is "
+        "`too_large` with 431. 429 and 503 have `Retry-After`.\n"
     )
 
 
