@@ -253,10 +253,13 @@ def ack(delivery: Delivery, now: int, place: int) -> Delivery:
 
 
 def retry(delivery: Delivery, now: int) -> Delivery:
-    """Failed, unless it expired -> pending with its attempts anew (T37); after `ack_timeout` in a new round."""
+    """Failed, unless it expired -> pending with its attempts anew (T37).
+
+    One that was written, and whose last write is not in doubt, is to be written again: in a new round.
+    """
     if delivery.state != DeliveryState.FAILED or delivery.reason == Cause.EXPIRED:
         raise Conflict(f"{delivery.id} is {delivery.reason or delivery.state}; only a failed one is retried")
-    again = delivery.reason == Cause.ACK_TIMEOUT
+    again = delivery.delivered_at is not None and not delivery.doubtful
     return replace(
         delivery,
         state=DeliveryState.PENDING,

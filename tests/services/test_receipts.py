@@ -173,6 +173,23 @@ async def test_a_failed_one_is_retried_with_its_attempts_anew(post: Postings, ca
     assert (await post.lease()).delivery.attempt_count == 1
 
 
+@pytest.mark.parametrize("again", [None, Written.REFUSED, Written.UNKNOWN])
+async def test_what_was_written_is_written_again_when_it_is_retried(post: Postings, again: Written | None) -> None:
+    # T37
+    receipts = post.bench.office.receipts
+    first = await written(post, ack_mode=AckMode.ACKNOWLEDGED)
+    if again is not None:
+        post.bench.move(POLICY.ack)
+        await post.dispatch.sweep(10)
+        await post.dispatch.settle(await post.lease(), again, "not now")
+    await receipts.cancel(SENDER, first.message_id)
+    before = await post.get(first)
+    (shown,) = (await receipts.retry(SENDER, first.message_id)).deliveries
+    assert shown == oracle.retry(before, shown.updated_at)
+    # In a round of its own nothing on the target passes for it; a write in doubt is looked for in the round it was of.
+    assert shown.round == {None: 1, Written.REFUSED: 2, Written.UNKNOWN: 1}[again]
+
+
 async def test_nothing_but_the_failed_is_retried_and_never_the_expired(post: Postings) -> None:
     # T37
     pending, injected = await post.add(target=B), await written(post, target=C)

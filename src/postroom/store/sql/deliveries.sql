@@ -291,7 +291,7 @@ returning {delivery:deliveries}, {deferred:deliveries}
 
 -- name: delivery_retry
 update deliveries set state = 'pending', attempt_count = 0, reason = null, next_attempt_at = null,
-  round = case when reason = 'ack_timeout' then round + 1 else round end, updated_at = {now}
+  round = case when delivered_at is not null and not doubtful then round + 1 else round end, updated_at = {now}
 where id = :id and state = 'failed' and reason <> 'expired'
 returning {delivery:deliveries}, {deferred:deliveries}
 
