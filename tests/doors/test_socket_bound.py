@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import shutil
 import socket
@@ -11,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -96,6 +99,26 @@ def test_a_stale_socket_is_replaced_and_a_live_one_never(folder: Path) -> None:
         assert "another daemon answers" in refused(path)
         assert path.is_socket()
     path.unlink()
+    BoundSocket(path).close()
+
+
+def test_a_listener_that_takes_nobody_now_is_not_stale(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = folder / "s"
+    with socket.socket(socket.AF_UNIX) as other, contextlib.ExitStack() as queued:
+        other.bind(str(path))
+        other.listen(0)
+        with pytest.raises(BlockingIOError):
+            while True:
+                peer = queued.enter_context(socket.socket(socket.AF_UNIX))
+                peer.setblocking(False)
+                peer.connect(str(path))
+        identity = path.lstat().st_ino
+        assert "another daemon answers" in refused(path)
+        for number in (errno.EAGAIN, errno.EACCES, errno.EPERM, errno.EPROTOTYPE, errno.EMFILE):
+            monkeypatch.setattr(socket.socket, "connect", Mock(side_effect=OSError(number, os.strerror(number))))
+            assert str(path) in refused(path)
+        monkeypatch.undo()
+        assert path.lstat().st_ino == identity
     BoundSocket(path).close()
 
 

@@ -75,10 +75,13 @@ class BoundSocket:
             probe.settimeout(1.0)
             try:
                 probe.connect(str(self.path))
-            except TimeoutError:
-                pass
-            except OSError:
+            except (ConnectionRefusedError, FileNotFoundError):
                 return
+            except (BlockingIOError, TimeoutError):
+                pass
+            except OSError as error:
+                words = f"socket: something else may listen on {self.path}: {error.strerror or error}"
+                raise Misconfigured(words, field="socket") from None
         raise Misconfigured(f"socket: another daemon answers on {self.path}", field="socket")
 
     def close(self) -> None:
