@@ -12,7 +12,15 @@ SPILL_BYTES: Final = 4000
 TAIL: Final = 24
 
 _PICTURES: Final = {code: 0x2400 + code for code in range(0x20) if code not in {0x09, 0x0A}}
-_HIDDEN: Final = [*range(0x80, 0xA0), 0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
+_HIDDEN: Final = [
+    *range(0x80, 0xA0),
+    0x061C,
+    0x200E,
+    0x200F,
+    *range(0x202A, 0x202F),
+    *range(0x2066, 0x206A),
+    *range(0xE0000, 0xE0080),
+]
 _SHOWN: Final = {
     **_PICTURES,
     0x7F: 0x2421,
@@ -20,12 +28,21 @@ _SHOWN: Final = {
     0x2029: 0x0A,
     **dict.fromkeys(_HIDDEN, 0xFFFD),
 }
-_HEADER: Final = re.compile(r"\[(?=\s*postroom\b)", re.IGNORECASE)
+# What takes no room or shows as nothing, joiners and variation selectors too, and the sign for what _HIDDEN names.
+_UNSEEN: Final = (
+    r"\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
+    r"\u202a-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ufffd\U000110bd\U000110cd"
+    r"\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+)
+_HEADER: Final = re.compile(
+    rf"\[(?=[\s{_UNSEEN}]*{f'[{_UNSEEN}]*'.join('postroom')}(?:(?=[{_UNSEEN}])|(?!\w)))", re.IGNORECASE
+)
+_SPECIAL: Final = re.compile(r"[\\']+")
 _BLANK: Final = re.compile(r"(?:[\s│┃|▌▏]|\^J)+")
 
 
 def sanitise(text: str) -> str:
-    """The text with every control and direction character but newline and tab shown as a symbol, none of them acting.
+    """The text with every control, direction and tag character but newline and tab shown as a symbol, none of them acting.
 
     Line ends of any kind become newlines. The stored text is untouched: this is what goes to a terminal.
     """
@@ -68,6 +85,11 @@ def body(text: str) -> str:
     return _HEADER.sub("[.", sanitise(text)).rstrip("\n")
 
 
+def _outside(found: re.Match[str]) -> str:
+    """Backslashes and quotes, each escaped outside the quotes: inside them fish takes a backslash for an escape."""
+    return "'" + "".join(f"\\{character}" for character in found[0]) + "'"
+
+
 def needs_file(parcel: Parcel) -> bool:
     """Whether the endpoint wants this body in a file: it is long, and the endpoint's policy says so."""
     endpoint = parcel.endpoint
@@ -103,5 +125,5 @@ def envelope(parcel: Parcel, *, quoted: bool, file: str | None = None) -> Envelo
         below = f"The message has {len(message.payload.encode())} bytes and is in the file {file}; read it there."
     text = f"{header(message, round_)}\n{below}"
     if quoted:
-        text = ": '" + text.replace("'", "'\\''") + "'"
+        text = f": '{_SPECIAL.sub(_outside, text)}'"
     return Envelope(text, squeeze(beginning(one_line(message.id), round_)), squeeze(text)[-TAIL:])
