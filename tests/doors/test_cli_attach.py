@@ -68,7 +68,7 @@ def test_this_pane_is_attached_for_the_repository_it_is_in(
     assert leave("attach") == 0
     assert body(daemon) == {
         "carrier": "tmux",
-        "address": {"socket": "/tmp/tmux-0/default", "pane": "%3"},
+        "address": {"socket": "/tmp/tmux-0/default", "pane": "%3", "caller": os.getpid()},
         "repositories": ["alpha"],
         "queues": [],
         "channels": [],

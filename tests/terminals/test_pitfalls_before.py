@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from postroom.carriers.tmux import TmuxCarrier
 from postroom.errors import Invalid
 from postroom.message import Written
 from tests.processes import until
-from tests.terminals.rig import Reader, Terminals, agent, bash, endpoint, endpoint_at, parcel
+from tests.terminals.rig import HERE, Reader, Terminals, agent, bash, endpoint, endpoint_at, parcel
 from tests.terminals.test_whole import ready
 
 
@@ -220,6 +222,7 @@ async def test_another_program_in_front_of_an_agent_is_waited_for(
     terminals.shows(reader.pane, "bash$")
     terminals.tmux("send-keys", "-t", reader.pane, "sleep 3600", "Enter")
     await refused(carrier, reader, Standing.BUSY, "sleep is in front of claude", to)
+    assert await carrier.live(to) is True
 
 
 async def test_a_shell_is_no_agent_whatever_its_attachment_says(
@@ -239,6 +242,55 @@ async def test_a_pane_attached_at_its_shell_serves_the_agent_started_in_it(
     to = endpoint(carrier, reader)
     terminals.tmux("send-keys", "-t", reader.pane, "cat", "Enter")
     await refused(carrier, reader, Standing.BUSY, "cat is running in the pane", to)
+
+
+async def test_a_shell_that_nothing_can_be_quoted_for_gets_nothing(
+    terminals: Terminals, carrier: TmuxCarrier
+) -> None:  # I16
+    command = ["bash", "-c", f"exec -a nu bash --rcfile {HERE / 'shell.rc'} -i"]
+    pane = terminals.open(command, {"READ_LOG": str(terminals.folder / "log.nul")})
+    terminals.shows(pane, "bash$")
+    reader = Reader(terminals, pane, terminals.folder / "log.nul")
+    to = endpoint(carrier, reader)
+    assert to.address["agent"] is None
+    await refused(carrier, reader, Standing.BUSY, "nu would run it", to)
+    assert await carrier.live(to) is True
+    there = endpoint_at({**to.address, "agent": "claude", "program": "claude"}, to.target_key)
+    await refused(carrier, reader, Standing.GONE, "claude is not there: the pane is back at nu", there)
+    assert await carrier.live(there) is None
+    assert "postroom" not in terminals.screen(reader.pane)
+
+
+LAUNCHER = "import subprocess, sys; subprocess.call(['sh', '-c', 'echo $$ > \"$0\"; exec cat', sys.argv[1]])"
+
+
+async def test_what_only_started_the_attachment_is_not_what_is_attached(
+    terminals: Terminals, carrier: TmuxCarrier
+) -> None:
+    """As of `uv run postroom attach`: what started it is in front with it, and goes with it."""
+    reader, file = bash(terminals), terminals.folder / "pid"
+    launcher = [sys.executable, "-S", "-c", LAUNCHER, str(file)]
+    terminals.tmux("send-keys", "-t", reader.pane, shlex.join(launcher), "Enter")
+    await until(lambda: file.exists() and file.read_text().strip(), "the process that attaches")
+
+    def attached(caller: int, **more: str) -> tuple[object, object]:
+        asked = {"socket": terminals.socket, "pane": reader.pane, "caller": caller, **more}
+        address = carrier.check_address(asked)[0]
+        assert "caller" not in address
+        return address["agent"], address["program"]
+
+    inside, outside, front = int(file.read_text()), os.getpid(), f"{Path(sys.executable).name} -c"
+    assert attached(inside) == (None, "bash")
+    assert attached(outside) == ("generic", front)
+    assert attached(inside, agent="generic") == ("generic", front)
+
+
+async def test_an_agent_that_attaches_itself_is_what_is_attached(terminals: Terminals, carrier: TmuxCarrier) -> None:
+    reader = agent(terminals, in_shell=True)
+    shell = Path(f"/proc/{terminals.show(reader.pane, 'pane_pid')}/stat").read_text()
+    front = int(shell.rpartition(")")[2].split()[5])
+    address = carrier.check_address({"socket": terminals.socket, "pane": reader.pane, "caller": front})[0]
+    assert (address["agent"], address["program"]) == ("claude", "claude")
 
 
 async def test_the_pane_id_of_a_new_server_is_another_pane(terminals: Terminals, carrier: TmuxCarrier) -> None:  # I15
@@ -290,10 +342,12 @@ def test_only_a_bare_pane_id_is_an_address(
         ({"socket": __file__, "pane": "%0"}, "address.socket"),
         ({"socket": "SOCKET", "pane": "%0", "agent": "emacs"}, "address.agent"),
         ({"socket": "SOCKET", "pane": "%0", "sockte": "x"}, "address.sockte"),
+        ({"socket": "SOCKET", "pane": "%0", "caller": 0}, "address.caller"),
+        ({"socket": "SOCKET", "pane": "%0", "caller": "1"}, "address.caller"),
     ],
 )
 def test_a_wrong_address_names_its_field(
-    terminals: Terminals, carrier: TmuxCarrier, address: dict[str, str], field: str
+    terminals: Terminals, carrier: TmuxCarrier, address: dict[str, object], field: str
 ) -> None:
     agent(terminals)
     given = {name: terminals.socket if value == "SOCKET" else value for name, value in address.items()}

@@ -61,6 +61,12 @@ SHELLS = {
     "user@host:~$ ": Manner.WAITING,
     "~/src main ❯ ": Manner.WAITING,
     "user@host:~$ git sta": Manner.DRAFT,
+    "➜  src ": Manner.WAITING,
+    "(venv) ➜  ~ git:(main) ✗ ": Manner.WAITING,
+    "➜  src git:(a/b) ": Manner.WAITING,
+    "➜  src l": Manner.DRAFT,
+    "➜  src ls ": Manner.DRAFT,
+    "➜  src git:(main) ✗ git sta": Manner.DRAFT,
     "user@host:~$ for x in 1 2\n> ": Manner.DRAFT,
     "user@host:~$ echo 'a\nquote> ": Manner.DRAFT,
     "[sudo] password for user: ": Manner.DIALOG,
@@ -93,6 +99,10 @@ def test_who_is_in_front_is_known_by_any_of_its_names() -> None:
     assert AGENTS.known(Front(1, ("claude", "node"))).name == "claude"
     assert AGENTS.known(Front(1, ("node", "codex"))).name == "codex"
     assert AGENTS.known(Front(1, ("zsh",))).quoted
+    assert AGENTS.known(Front(1, ("fish",))).quoted
+    for shell in ("nu", "xonsh", "pwsh", "elvish", "tcsh"):
+        known = AGENTS.known(Front(1, (shell, "python3")))
+        assert (known.shell, known.quoted) == (True, False)
     assert AGENTS.known(Front(1, ("vim",))).name == "generic"
 
 

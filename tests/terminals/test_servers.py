@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import stat
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -17,7 +19,7 @@ from postroom.carriers.tmux_private import PrivateFolder
 from postroom.carriers.tmux_server import guarded
 from postroom.errors import Unavailable
 from postroom.message import Written
-from tests.processes import until
+from tests.processes import until, wait_until
 from tests.terminals.rig import Terminals, agent, bash, endpoint, parcel
 from tests.terminals.test_whole import ready
 
@@ -203,8 +205,13 @@ def test_what_is_in_front_is_known_by_what_it_runs(terminals: Terminals) -> None
     assert front("bash", "--rcfile", "/dev/null", "-i") == "bash"
     assert front("bash", str(script)) == "tool"
     assert front("sh", "-c", "read -r line; true") == "sh -c"
+    assert front("bash", "--norc", "-e", "-i") == "bash"
+    assert front("bash", "--norc", "-s", "word") == "bash"
     assert front("cat") == "cat"
     assert front_of(2**30, "told.py").name == "told"
+    panes = [terminals.open(["bash", "-c", f"exec -a fish {it}"]) for it in ("tail -f /dev/null", "sleep 3600")]
+    pids = [int(terminals.show(pane, "pane_pid")) for pane in panes]
+    wait_until(lambda: [front_of(pid, "told").name for pid in pids] == ["fish", "3600"], "a shell and a script")
 
 
 async def test_the_private_folder_is_its_users_alone(tmp_path: Path) -> None:
@@ -220,8 +227,26 @@ async def test_the_private_folder_is_its_users_alone(tmp_path: Path) -> None:
     private.sweep()
     assert not file.exists()
     private.folder.chmod(0o755)
-    with pytest.raises(Unavailable, match="0700"):
-        private.path("x")
+    for call in (lambda: private.path("x"), private.sweep):
+        with pytest.raises(Unavailable, match="0700"):
+            call()
+
+
+async def test_a_private_folder_of_another_user_is_told_of_once_and_breaks_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "private").mkdir(mode=0o700)
+    refuse = Mock(side_effect=PermissionError(errno.EACCES, "Permission denied"))
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    monkeypatch.setattr("postroom.carriers.tmux.SWEEP_S", 0)
+    monkeypatch.setattr("postroom.carriers.tmux.KEEP_S", 0)
+    running = asyncio.create_task(TmuxCarrier(private=tmp_path / "private").run())
+    await until(lambda: refuse.call_count > 3, "a few sweeps")
+    assert not running.done()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    (said,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert said == f"nothing can be written to panes: the folder {tmp_path}/private cannot be read: Permission denied"
 
 
 async def test_without_tmux_it_says_so(

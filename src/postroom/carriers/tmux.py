@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import logging
 import os
 import platform
 import secrets
@@ -31,7 +32,7 @@ from postroom.carriers.tmux_look import (
     stands_there,
     step_of,
 )
-from postroom.carriers.tmux_pane import Place, find_place, front_of, place_of
+from postroom.carriers.tmux_pane import Front, Place, find_place, front_of, place_of
 from postroom.carriers.tmux_private import PrivateFolder, private_folder
 from postroom.carriers.tmux_server import TmuxServer, Watch
 from postroom.carriers.tmux_write import Letter, Step, Writer
@@ -44,6 +45,8 @@ LISTEN_S: Final = 5.0
 SWEEP_S: Final = 3600.0
 LIVE_S: Final = 8.0
 _MACHINE_IDS: Final = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
+
+log = logging.getLogger("postroom.courier")
 
 
 def host_reach() -> str:
@@ -87,6 +90,7 @@ class TmuxCarrier:
         self._calls: list[Callable[[str], None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._joining: set[asyncio.Task[None]] = set()
+        self._fault: str | None = None
 
     @property
     def kind(self) -> CarrierKind:
@@ -99,16 +103,21 @@ class TmuxCarrier:
         return (self._reach,)
 
     def check_address(self, address: Mapping[str, Any]) -> tuple[Mapping[str, Any], str, str]:
-        """`{socket, pane, agent?}` -> the attached pane's identity, its target key and reach; asks tmux, 5 s at most.
+        """`{socket, pane, agent?, caller?}` -> the attached pane's identity, its target key and reach; 5 s at most.
 
         The pane is marked, by an option of its own. Raises Invalid by field, Unavailable when tmux does not answer.
         """
-        place, front = find_place(self._binary, address, self._agents.by_name, self._token)
+        place, front = find_place(self._binary, address, self._agents.by_name, self._token, self._stands)
         if place.agent is None:
             known = self._agents.known(front)
-            place = replace(place, agent=None if known.quoted else known.name)
+            place = replace(place, agent=None if known.quoted or known.shell else known.name)
         self._listen_to(place)
         return place.as_address(), place.key, self._reach
+
+    def _stands(self, front: Front) -> bool:
+        """Whether a program waits for its user, and is none that only starts others: it has rules of its own."""
+        known = self._agents.known(front)
+        return known.name != GENERIC and (known.shell or not known.quoted)
 
     def _listen_to(self, place: Place) -> None:
         """Before the attachment is answered: what a shell says of pastes it says with the prompt that follows on it."""
@@ -185,7 +194,10 @@ class TmuxCarrier:
         return Progress(Turn.UNKNOWN)
 
     async def live(self, endpoint: Endpoint) -> bool | None:
-        """Whether the pane is there and the same one; None too while something else is in front of its program."""
+        """Whether the pane is there and the same one; None too where its program has ended and a shell is back.
+
+        What else stands in front of the program, an editor or a pager, covers it and goes again.
+        """
         try:
             place = place_of(endpoint.address)
             if not os.path.exists(place.socket):
@@ -202,9 +214,8 @@ class TmuxCarrier:
             await server.drop(place.pane)
             return False
         front = front_of(place.pane_pid, probe.command)
-        if place.agent is not None and in_front(self._agents, place, front, self._agents.known(front)) is not None:
-            return None
-        return True
+        covered = in_front(self._agents, place, front, self._agents.known(front))
+        return None if covered is not None and covered.standing is Standing.GONE else True
 
     async def directory(self, endpoint: Endpoint) -> str | None:
         """Where the pane's program is, by tmux; None when it is no longer the pane that was attached."""
@@ -255,12 +266,23 @@ class TmuxCarrier:
                 now = self._loop.time()
                 if now - swept >= SWEEP_S:
                     swept = now
-                    await asyncio.to_thread(self._private.sweep)
+                    await self._sweep()
                 for server in list(self._servers.values()):
                     await server.keep()
                 await asyncio.sleep(KEEP_S)
         finally:
             self._loop = None
+
+    async def _sweep(self) -> None:
+        """Old letters -> cleared away; a folder that is not this user's alone is told of once."""
+        fault = None
+        try:
+            await asyncio.to_thread(self._private.sweep)
+        except Unavailable as unavailable:
+            fault = unavailable.message
+            if fault != self._fault:
+                log.error("nothing can be written to panes: %s", fault)
+        self._fault = fault
 
     async def close(self) -> None:
         """Leave every tmux server."""

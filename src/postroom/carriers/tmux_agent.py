@@ -35,8 +35,9 @@ class Manner(StrEnum):
 class Agent:
     """The rules for one program. Times in ms; the patterns are searched row by row in the last `rows` rows.
 
-    processes: the names it is known by. quoted: it runs what it is given, so a message is quoted for it. always: it takes
-    bracketed pastes whenever it is in front. ready, busy, dialog: patterns, any of which says so; no `ready` needs none.
+    processes: the names it is known by. shell: it runs what it is given, and an agent that left it in front has ended;
+    quoted: a message is quoted for it. always: it takes bracketed pastes whenever it is in front.
+    ready, busy, dialog: patterns, any of which says so; no `ready` needs none.
     replaced: dialogs take the composer's place. composer: what begins the row where it is written to, up to
     `composer_end`; or each row of the box that stands on `box_end`, its last `box_foot` rows left out. Without either
     the cursor stands after `prompt`, and `continued` is a prompt in the middle of something. hint: what an empty composer
@@ -47,6 +48,7 @@ class Agent:
     name: str
     title: str
     processes: frozenset[str]
+    shell: bool
     quoted: bool
     always: bool
     rows: int
@@ -185,6 +187,7 @@ def _read(file: Path) -> Agent:
         name=file.stem,
         title=take.text("title", file.stem),
         processes=frozenset(take.texts("processes")),
+        shell=take.flag("shell") or file.stem == SHELL,
         quoted=take.flag("quoted"),
         always=take.flag("always_takes_pastes"),
         rows=take.number("rows", 24),

@@ -158,11 +158,18 @@ class Surveyor:
 def in_front(agents: Agents, place: Place, front: Front, agent: Agent) -> Look | None:
     """Why a message does not go to the program in front; None where it does.
 
-    A pane attached while a shell was in front takes messages for every known program that is started in it.
+    A pane attached while a shell was in front takes messages for every known program that is started in it. A shell that
+    nothing can be quoted for gets none.
     """
+    if agent.shell and not agent.quoted and place.agent in {None, SHELL}:
+        return Look(
+            Standing.BUSY,
+            f"{front.name} would run it, and how to quote for it is not known: start an agent in it, or attach a pane "
+            "with bash, zsh or fish in front",
+        )
     if place.agent is None:
         return Look(Standing.BUSY, f"{front.name} is running in the pane") if agent.name == GENERIC else None
-    if agent.name == SHELL and place.agent != SHELL:
+    if agent.shell and place.agent != SHELL:
         missed = place.program if place.agent == GENERIC else place.agent
         return Look(Standing.GONE, f"{missed} is not there: the pane is back at {front.name}")
     if place.program in front.names or (agent.name == place.agent and agent.name != GENERIC):

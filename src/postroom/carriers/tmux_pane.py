@@ -37,9 +37,13 @@ _FIELDS: Final = (
 FORMAT: Final = (
     " ".join(f"#{{{name}}}" for name in _FIELDS) + f" #{{{MARK}}} #{{{LOG}}} #{{{PASTE}}} #{{pane_current_command}}"
 )
-_INTERPRETERS: Final = re.compile(r"(python|pypy|node|bun|deno|ruby|perl|(ba|da|z|k|a)?sh$)")
+_INTERPRETERS: Final = re.compile(r"(python|pypy|node|bun|deno|ruby|perl|(ba|da|z|k|a|fi|mk|c|tc)?sh$)")
 _ENDING: Final = re.compile(r"\.(py|js|mjs|cjs|rb|pl|sh|exe)$")
 _WITH_VALUE: Final = frozenset({"-O", "+O", "-o", "+o", "--rcfile", "--init-file", "-W", "-X", "-r", "--require"})
+_FISH_WITH_VALUE: Final = frozenset(
+    {"-C", "--init-command", "-D", "--debug-stack-frames", "-d", "--debug", "--debug-output"}
+    | {"-f", "--features", "-p", "--profile", "--profile-startup"}
+)
 _OWN: Final = "postroom"
 
 
@@ -153,25 +157,36 @@ class Front:
         return f"on/{self.pid}"
 
 
-def front_of(pane_pid: int, told: str, *, past_own: bool = False) -> Front:
-    """The program in front of a pane. told: its name as tmux has it, which is all there is where there is no /proc.
-
-    past_own: where this program itself is in front, because it attaches the pane it runs in, what started it.
-    """
+def front_of(pane_pid: int, told: str) -> Front:
+    """The program in front of a pane. told: its name as tmux has it, which is all there is where there is no /proc."""
     pid = pane_pid
     try:
         pid = _stat(pane_pid)[5] or pane_pid
-        names = _names(pid)
-        while past_own and names[0].startswith(_OWN):
-            pid = _stat(pid)[1]
-            names = _names(pid)
+        return Front(pid, _names(pid))
     except (OSError, ValueError, IndexError):
         return Front(pid, (_plain(told),))
-    return Front(pid, names)
+
+
+def front_attached(pane_pid: int, told: str, caller: int | None, stands: Callable[[Front], bool]) -> Front:
+    """The program in front of a pane that is being attached: behind this one, where it attaches the pane it runs in.
+
+    caller: the process that asks for it. What stands in front with it, as `uv run` does, only started it and goes with
+    it, unless the program `stands`.
+    """
+    front = front_of(pane_pid, told)
+    try:
+        group = _stat(pane_pid)[5]
+        inside = caller is not None and _stat(caller)[2] == group
+        while front.name.startswith(_OWN) or (inside and _stat(front.pid)[2] == group and not stands(front)):
+            pid = _stat(front.pid)[1]
+            front = Front(pid, _names(pid))
+    except (OSError, ValueError, IndexError):
+        return front
+    return front
 
 
 def _stat(pid: int) -> list[int]:
-    """A process's numbers as Linux has them: 1 its parent, 5 the process group in front of its terminal."""
+    """A process's numbers as Linux has them: 1 its parent, 2 its process group, 5 the group in front of its terminal."""
     after = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
     return [0, *(int(value) for value in after[1:6])]
 
@@ -190,15 +205,19 @@ def _names(pid: int) -> tuple[str, ...]:
 def _script(program: str, arguments: list[str]) -> str | None:
     if not _INTERPRETERS.match(program):
         return None
+    shell = program.endswith("sh")
+    values = _WITH_VALUE | _FISH_WITH_VALUE if program == "fish" else _WITH_VALUE
     skip = False
     for number, argument in enumerate(arguments):
         if skip:
             skip = False
-        elif argument in {"-c", "-e"} or (program.endswith("sh") and re.fullmatch(r"-[a-z]*c[a-z]*", argument)):
+        elif argument == "-c" or (re.fullmatch(r"-[a-z]*c[a-z]*", argument) if shell else argument == "-e"):
             return f"{program} -c"
+        elif shell and re.fullmatch(r"-[a-z]*s[a-z]*", argument):
+            return None
         elif argument == "-m" and number + 1 < len(arguments):
             return arguments[number + 1].split(".")[0]
-        elif argument in _WITH_VALUE:
+        elif argument in values:
             skip = True
         elif argument and not argument.startswith(("-", "+")):
             return _plain(argument)
@@ -211,19 +230,25 @@ def _plain(path: str) -> str:
 
 
 def find_place(
-    binary: str, address: Mapping[str, Any], agents: Mapping[str, object], token: Callable[[], str]
+    binary: str,
+    address: Mapping[str, Any],
+    agents: Mapping[str, object],
+    token: Callable[[], str],
+    stands: Callable[[Front], bool],
 ) -> tuple[Place, Front]:
     """The pane that an address names -> marked as attached; one attached before keeps its mark.
 
-    address: socket, pane, and agent where the rules to read it by are to be others than its program's. Takes 5 s at most.
-    Raises Invalid by field, Unavailable when tmux does not answer.
+    address: socket, pane, agent where the rules to read it by are to be others than its program's, and caller, the process
+    that attaches it, so that nothing which only started that is taken for its program; see `front_attached` for `stands`.
+    Takes 5 s at most. Raises Invalid by field, Unavailable when tmux does not answer.
     """
     for name in address:
-        if name not in Place.__dataclass_fields__:
+        if name not in {*Place.__dataclass_fields__, "caller"}:
             raise Invalid(
-                f"address.{name[:64]} is unknown; expected socket, pane and agent", field=f"address.{name[:64]}"
+                f"address.{name[:64]} is unknown; expected socket, pane, agent and caller", field=f"address.{name[:64]}"
             )
     socket, pane, agent = address.get("socket"), address.get("pane"), address.get("agent")
+    caller = address.get("caller")
     if not isinstance(socket, str) or not socket.startswith("/") or not socket.isprintable():
         raise Invalid(
             "address.socket is expected to be the absolute path of a tmux server's socket", field="address.socket"
@@ -232,6 +257,8 @@ def find_place(
         raise Invalid("address.pane is expected to be a pane's id like %3", field="address.pane")
     if agent is not None and (not isinstance(agent, str) or agent not in agents):
         raise Invalid(f"address.agent is expected to be one of {', '.join(sorted(agents))}", field="address.agent")
+    if caller is not None and (type(caller) is not int or not 0 < caller < 2**31):
+        raise Invalid("address.caller is expected to be the number of a process", field="address.caller")
     _check_owner(socket)
 
     show = ("display-message", "-p", "-t", pane)
@@ -245,7 +272,7 @@ def find_place(
     if not _MARK.fullmatch(mark):
         mark = token()
         _ask(binary, socket, "set-option", "-p", "-t", pane, MARK, mark)
-    front = front_of(int(probe.pane_pid), probe.command, past_own=True)
+    front = front_attached(int(probe.pane_pid), probe.command, caller, lambda front: agent is not None or stands(front))
     place = Place(
         socket=path,
         pane=pane,

@@ -61,11 +61,18 @@ class PrivateFolder:
         return path
 
     def sweep(self) -> None:
-        """Letters and pastes that nobody needs any more -> removed; what cannot be is left."""
+        """Letters and pastes that nobody needs any more -> removed; what cannot be is left.
+
+        Raises Unavailable when the folder is not this user's alone: nothing can be written to a pane either.
+        """
         if not self.folder.is_dir():
             return
         oldest = time.time() - KEEP_LETTERS_S
-        for file in self.folder.iterdir():
+        try:
+            files = list(self.path("").iterdir())
+        except OSError as error:
+            raise Unavailable(f"the folder {self.folder} cannot be read: {error.strerror}") from None
+        for file in files:
             with contextlib.suppress(OSError):
                 if file.name.startswith(("letter-", "paste-")) and file.lstat().st_mtime < oldest:
                     file.unlink()

@@ -100,7 +100,8 @@ def attach(
     if talk is not None:
         carrier, address = "opencode", dict(talk.address)
     elif place is not None:
-        carrier, address = "tmux", given(socket=place.socket, pane=place.pane, agent=agent)
+        caller = os.getpid() if place.own else None
+        carrier, address = "tmux", given(socket=place.socket, pane=place.pane, agent=agent, caller=caller)
     asked: dict[str, Any] = {
         "carrier": carrier,
         "address": address,
