@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from postroom.doors.cli.clients import opencode as setup_opencode
-from postroom.doors.cli.clients.codex import Codex, NotToml
+from postroom.doors.cli.clients.codex import Codex
 from postroom.doors.cli.clients.entry import program
 from postroom.doors.cli.clients.opencode import Shape, installed_shape, shape_of
+from postroom.doors.cli.clients.toml_text import NotToml
 from postroom.errors import Misconfigured
 from tests.doors.fake_daemon import TOKEN
 from tests.doors.setup_rig import PROGRAM, SECRET, SetupRig, mode, rig

@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from postroom.doors.cli.clients.entry import NAME, Client, Via, Wanted
+from postroom.doors.cli.clients.toml_text import NotToml, TableText
 
 SERVERS: Final = "mcp_servers"
-_HEADER: Final = re.compile(r"[ \t]*\[")
-_OURS: Final = re.compile(
-    rf"""[ \t]*\[[ \t]*["']?{SERVERS}["']?[ \t]*\.[ \t]*["']?{NAME}["']?[ \t]*[\].]""",
-)
+AT: Final = (SERVERS, NAME)
+MARK: Final = "\ufeff"
+"""What some editors begin a file with; Codex passes over it."""
+
 _PLACE: Final = re.compile(r"(.*) \(at (line \d+, column \d+|end of document)\)", re.DOTALL)
 _STDIO: Final = ("command", "args", "env", "env_vars", "cwd")
 _HTTP: Final = (
@@ -61,23 +62,28 @@ class Codex(Client):
         if there == merged:
             return text
         wanted.setdefault(SERVERS, {})[NAME] = merged
+        mark, bare = _unmarked(text)
         if there is None:
             # A table at the end leaves every byte before it as it was; it is no longer possible after an inline table.
-            added = _appended(text, merged)
+            added = mark + _appended(bare, merged)
             if _is(added, wanted):
                 return added
-        return _edited(text, wanted, lambda servers: _set(servers, merged))
+        changed = {key: value for key, value in entry.items() if there is None or there.get(key) != value}
+        return _verified(text, mark + TableText(bare, AT).put(changed, gone), wanted)
 
     def take(self, text: str) -> str:
         if self.entry(text) is None:
             return text
         wanted = _read(text)
         del wanted[SERVERS][NAME]
+        mark, bare = _unmarked(text)
+        cut = TableText(bare, AT).take()
         # What a file says of no server at all is the same as saying nothing.
         if not wanted[SERVERS]:
             del wanted[SERVERS]
-        cut = _without_sections(text)
-        return cut if _is(cut, wanted) else _edited(text, wanted, lambda servers: servers.pop(NAME))
+            if not _is(cut, wanted):
+                cut = TableText(cut, AT).without_header()
+        return _verified(text, mark + cut, wanted)
 
     def command(self, entry: Mapping[str, Any]) -> object:
         if "command" not in entry:
@@ -96,13 +102,9 @@ class Codex(Client):
         return [*said, "Codex reads this when it starts: start it anew, and see `codex mcp list`"]
 
 
-class NotToml(ValueError):
-    """The text is no TOML, or not what it is expected to be; the message begins with the place."""
-
-
 def _read(text: str) -> dict[str, Any]:
     try:
-        return tomllib.loads(text)
+        return _parsed(text)
     except tomllib.TOMLDecodeError as error:
         found = _PLACE.fullmatch(str(error))
         place, why = (found[2], found[1]) if found else ("somewhere", str(error))
@@ -127,57 +129,27 @@ def _appended(text: str, entry: Mapping[str, Any]) -> str:
     return text + gap + tomlkit.dumps({SERVERS: {NAME: dict(entry)}}).replace("\n", newline)
 
 
-def _without_sections(text: str) -> str:
-    """The text without the tables that the entry is; comments after their last key are whoever's comes next."""
-    lines = text.splitlines(keepends=True)
-    kept: list[str] = []
-    number = 0
-    while number < len(lines):
-        if not _OURS.match(lines[number]):
-            kept.append(lines[number])
-            number += 1
-            continue
-        end = number + 1
-        while end < len(lines) and not _HEADER.match(lines[end]):
-            end += 1
-        rest = end
-        while rest > number + 1 and lines[rest - 1].strip()[:1] in {"", "#"}:
-            rest -= 1
-        if kept and not kept[-1].strip() and (rest == len(lines) or not lines[rest].strip()):
-            kept.pop()
-        number = rest
-    return "".join(kept)
-
-
-def _edited(text: str, wanted: Mapping[str, Any], edit: Callable[[MutableMapping[str, Any]], object]) -> str:
-    """The text after an edit of the servers' table, comments and order kept. Raises NotToml when it says another thing."""
-    import tomlkit
-    from tomlkit.exceptions import TOMLKitError
-
-    try:
-        document = tomlkit.parse(text)
-        edit(document[SERVERS])
-        if not document[SERVERS]:
-            del document[SERVERS]
-        edited = tomlkit.dumps(document)
-    except (TOMLKitError, KeyError, TypeError, AttributeError) as error:
-        raise NotToml(f"{SERVERS}: expected tables that can be edited in place, write it in by hand: {error}") from None
-    if not _is(edited, wanted):
-        raise NotToml(f"{SERVERS}: expected tables that can be edited in place, write it in by hand")
+def _verified(text: str, edited: str, wanted: Mapping[str, Any]) -> str:
+    """The edited text, when it says what is wanted and has every comment that is not the entry's. Raises NotToml."""
+    before = TableText(_unmarked(text)[1], AT)
+    if not _is(edited, wanted) or TableText(_unmarked(edited)[1], AT).comments() != before.comments():
+        raise NotToml(
+            f"line {before.line()}: expected {SERVERS}.{NAME} as a table that can be edited in place; edit it by hand"
+        )
     return edited
 
 
-def _set(servers: MutableMapping[str, Any], entry: Mapping[str, Any]) -> None:
-    there = servers.setdefault(NAME, {})
-    for key in [key for key in there if key not in entry]:
-        del there[key]
-    for key, value in entry.items():
-        if there.get(key) != value:
-            there[key] = value
+def _unmarked(text: str) -> tuple[str, str]:
+    return (MARK, text[1:]) if text.startswith(MARK) else ("", text)
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    # A float as it is written: nan is equal to nothing, and 1.0 is to stay 1.0.
+    return tomllib.loads(_unmarked(text)[1], parse_float=lambda word: ("float", word))
 
 
 def _is(text: str, wanted: Mapping[str, Any]) -> bool:
     try:
-        return tomllib.loads(text) == wanted
-    except tomllib.TOMLDecodeError:
+        return _parsed(text) == wanted
+    except (tomllib.TOMLDecodeError, RecursionError):
         return False
