@@ -66,6 +66,7 @@ class Daemon:
         self._tally: Tally | None = None
         self._reason: str | None = "starting"
         self._stop = asyncio.Event()
+        self._tried = asyncio.Event()
         self._failure: Misconfigured | None = None
 
     def ready(self) -> str | None:
@@ -113,7 +114,10 @@ class Daemon:
         self._stop.set()
 
     async def run(self, announce: Callable[[str], None]) -> int:
-        """Serve until stopped: 0, or 1 when the database refuses this program for good."""
+        """Serve until stopped: 0, or 1 when the database refuses this program for good.
+
+        It is announced once everything is held and open, or the database was found to be away.
+        """
         from postroom.doors.hooks import HooksDoor
         from postroom.doors.listeners import Listeners
         from postroom.doors.mcp.http import McpDoor
@@ -144,10 +148,14 @@ class Daemon:
         keeper = asyncio.create_task(self._keep())
         serving = asyncio.create_task(listeners.serve())
         try:
-            announce(listeners.said())
-            stopped = asyncio.create_task(self._stop.wait())
-            await asyncio.wait({stopped, keeper, serving}, return_when=asyncio.FIRST_COMPLETED)
+            stopped, tried = asyncio.create_task(self._stop.wait()), asyncio.create_task(self._tried.wait())
+            ends = {stopped, keeper, serving}
+            await asyncio.wait({tried, *ends}, return_when=asyncio.FIRST_COMPLETED)
+            if not any(one.done() for one in ends):
+                announce(listeners.said())
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             stopped.cancel()
+            tried.cancel()
         finally:
             await self.office.waiting.close()
             await self.office.watch.close()
@@ -182,8 +190,10 @@ class Daemon:
             except Unavailable as error:
                 self._reason = error.message
                 log.warning("%s; trying again", error.message)
+                self._tried.set()
                 await asyncio.sleep(OPEN_AGAIN)
         self._reason = None
+        self._tried.set()
         async with asyncio.TaskGroup() as tasks:
             office = self.office
             for run in (
@@ -279,7 +289,7 @@ def serve(settings: Settings) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     for quiet in ("uvicorn.error", "httpx2", "mcp"):
         logging.getLogger(quiet).setLevel(logging.WARNING)
-    settings.data.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _make_folder(settings)
     sources = read_sources(settings)
     for warning in sources.warnings:
         log.warning("%s", warning)
@@ -319,6 +329,20 @@ def _give_large_buffers_back() -> None:
 
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 1024 * 1024)
+
+
+def _make_folder(settings: Settings) -> None:
+    """None -> the data folder. Raises Misconfigured, naming where its path came from."""
+    path = settings.data
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        why = "it is no folder" if isinstance(error, FileExistsError) else error.strerror
+        raise Misconfigured(
+            f"data: expected a folder that can be made at {path} ({settings.origins.get('data', 'default')}): {why}",
+            field="data",
+            hint="Name another folder: --data FOLDER, POSTROOM_DATA, or data in the settings file.",
+        ) from None
 
 
 def admin_secret(path: Path) -> str:

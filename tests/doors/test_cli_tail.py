@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
+from postroom.doors.cli import following
 from postroom.happening import LAGGED, Happening
 from postroom.happening_wire import BEGIN, MEDIA, happening_view, shown_event
 from tests.doors.command import child, leave
@@ -61,6 +63,16 @@ def test_a_break_is_told_and_listened_past(daemon: FakeDaemon, capsys: pytest.Ca
 def test_it_ends_when_its_time_is_up(daemon: FakeDaemon, capsys: pytest.CaptureFixture[str]) -> None:
     assert leave("tail", "--for", "0.1s", "--what", "todo") == 0
     assert "todo.done" in capsys.readouterr().out
+
+
+def test_its_time_is_up_also_while_a_daemon_says_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(following, "LEAST_ANSWER_S", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("POSTROOM_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        assert leave("tail", "--for", "0.05") == 3
+    assert "broke: no answer in time" in capsys.readouterr().err
 
 
 def test_what_is_refused_ends_it(daemon: FakeDaemon, capsys: pytest.CaptureFixture[str]) -> None:

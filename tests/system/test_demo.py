@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from postroom.demos.curtain import Curtain
 from tests.processes import Processes, wait_until
 from tests.system.daemons import command
 
@@ -116,7 +117,15 @@ def test_a_failed_check_wakes_who_is_open(demos: Demos) -> None:
     assert list(dict.fromkeys(words)) == story
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+def test_each_of_these_ends_a_demo(how: signal.Signals) -> None:
+    before = signal.getsignal(how)
+    with Curtain(), pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(how)
+    assert signal.getsignal(how) == before
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT])
 def test_a_demo_that_is_stopped_leaves_nothing_behind(demos: Demos, how: signal.Signals) -> None:
     demo = demos.start("duo")
     demos.says(demo, "sits in tmux pane %1")

@@ -1,4 +1,4 @@
-"""What ends a demo from outside: Ctrl-C, SIGTERM and SIGHUP, each between two of its steps and never inside one."""
+"""What ends a demo from outside: SIGINT, SIGQUIT, SIGTERM and SIGHUP, each between two of its steps and never inside one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final
 
-SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SIGNALS: Final = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Curtain:

@@ -16,6 +16,8 @@ from postroom.happening import Happening, HappeningFilter
 from postroom.happening_wire import PATH, QUIET_S, EventReader, query_pairs
 
 MOST_QUIET_S: Final = 3 * QUIET_S
+LEAST_ANSWER_S: Final = 2.0
+"""How long the beginning of an answer is waited for, however little time is left."""
 MOST_BYTES: Final = 64 * 1024
 
 
@@ -42,7 +44,8 @@ class Followed:
         self._held = ExitStack()
 
     def __enter__(self) -> Self:
-        opened = self._daemon.opened(PATH, query_pairs(self._wanted), MOST_QUIET_S)
+        quiet_s = min(max(self._patience(), LEAST_ANSWER_S), MOST_QUIET_S)
+        opened = self._daemon.opened(PATH, query_pairs(self._wanted), quiet_s)
         self._connection, self._response = self._held.enter_context(opened)
         return self
 

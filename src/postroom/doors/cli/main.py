@@ -15,6 +15,9 @@ from postroom.doors.cli.plain import Verbs
 
 HOME: Final = "postroom.doors.cli"
 HELP: Final = "--help"
+WHOLE: Final = frozenset({None, "--"})
+"""What tells nothing of the verb that follows: with these all are read."""
+
 COMPLETION: Final = "_POSTROOM_COMPLETE"
 """What a shell sets when it asks how a line may go on."""
 
@@ -58,21 +61,30 @@ NOUNS: Final[Mapping[str, str]] = {
 def build(first: str | None = None) -> Any:
     """The command, its words read without a schema library: whole, or only what its first word asks for.
 
-    A verb does not pay for reading the others, and the list of them all pays for none; completion, and a word that is
-    none of them, see the whole.
+    A verb does not pay for reading the others, the list of them all pays for none, and a word that is none of them, as
+    `--version` is, pays for their names alone; completion sees the whole.
     """
     app = Verbs("Postroom: a durable post room for coding agents.")
     app.callback()(_root)
     known, listed = first in VERBS or first in NOUNS, first == HELP
+    named = not known and not listed and first not in WHOLE
     for name, (module, function) in VERBS.items():
-        if not known or name == first:
+        if named:
+            app.command(name)(_unread)
+        elif not known or name == first:
             verb = getattr(import_module(f"{HOME}.{module}"), function)
             app.command(name)(_named(verb) if listed else verb)
     for name, module in NOUNS.items():
-        if not known or name == first:
+        if named:
+            app.add_typer(Verbs(""), name=name)
+        elif not known or name == first:
             noun = import_module(f"{HOME}.{module}").app
             app.add_typer(Verbs(noun.info.help) if listed else noun, name=name)
     return typer.main.get_command(app)
+
+
+def _unread() -> None:
+    """A verb of which the name alone is wanted."""
 
 
 def _named(verb: Callable[..., None]) -> Callable[[], None]:
