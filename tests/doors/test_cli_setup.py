@@ -6,11 +6,14 @@ import errno
 import json
 import os
 import re
+import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from postroom.doors.cli import connection
 from postroom.doors.cli.clients import config_file
 from postroom.doors.cli.clients.config_file import ConfigFile
 from postroom.errors import Conflict, Misconfigured
@@ -125,6 +128,97 @@ def test_a_file_of_its_own_comes_and_goes(here: SetupRig, client: str) -> None:
     assert here.setup(client, "--remove", "--write") == 0
     assert not path.exists()
     assert [name for name in here.files() if "backup" not in name] == []
+
+
+def everything(folder: Path) -> set[str]:
+    """Files and folders, by their path there."""
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+@CLIENTS
+def test_what_setup_made_in_a_project_goes_whole(here: SetupRig, client: str) -> None:
+    work = here.home / "work"
+    work.mkdir()
+    project = (client, "--project", str(work))
+    for flags in ((), ("--http",), ()):
+        assert here.setup(*project, *flags, "--write") == 0, here.err
+    assert here.setup(*project, "--remove", "--write") == 0
+    assert everything(work) == set()
+    # As an earlier version left it: a backup with our own entry alone goes too.
+    assert here.setup(*project, "--write") == 0
+    (written,) = (path for path in work.rglob("*") if path.is_file() and path.suffix in {".json", ".toml"})
+    backup = written.with_name(written.name + ".postroom-backup")
+    backup.write_bytes(written.read_bytes())
+    assert here.setup(*project, "--http", "--write") == 0
+    assert here.setup(*project, "--remove", "--write") == 0
+    assert everything(work) == set()
+    # What is somebody else's stays, and so do the folders around it.
+    assert here.setup(*project, "--write") == 0
+    backup.write_text(BEFORE[client])
+    beside = written.with_name("mine")
+    beside.write_text("mine")
+    assert here.setup(*project, "--http", "--write") == 0
+    assert here.setup(*project, "--remove", "--write") == 0
+    assert {path.name for path in work.rglob("*") if path.is_file()} >= {"mine", backup.name}
+    assert str(backup) in here.out
+    assert backup.read_text() == BEFORE[client]
+
+
+@CLIENTS
+def test_a_token_that_is_good_still_is_told(here: SetupRig, client: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = os.environ["POSTROOM_URL"]
+    for flags, code in (((), 3), (("--data", str(here.data)), 3), ((), 1)):
+        assert here.setup(client, "--write") == 0
+        if code == 1:
+            here.daemon.refuse("POST", f"/v1/tokens/{TOKEN}/revoke", 403, "forbidden", "for admins")
+        else:
+            monkeypatch.delenv("POSTROOM_URL")
+        assert here.setup(client, "--remove", "--write", *flags) == code
+        assert f"revoke it with: postroom token revoke {TOKEN}\n" in here.err
+        assert not here.token(client).exists()
+        assert not config(here, client).exists()
+        monkeypatch.setenv("POSTROOM_URL", url)
+
+
+@CLIENTS
+def test_a_token_that_may_have_been_made_is_told(here: SetupRig, client: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "ANSWER_S", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("POSTROOM_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        assert here.setup(client, "--write") == 3
+    assert re.search(rf"The token {client}-[0-9a-f]{{4}} may have been made", here.err)
+    assert "`postroom token revoke ID`" in here.err
+    assert here.files() == {}
+
+
+@CLIENTS
+def test_where_nothing_can_be_written_that_is_said(
+    here: SetupRig, client: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = here.home / "work"
+    work.mkdir()
+    before = everything(here.home)
+    made = Path.mkdir
+
+    def mkdir(path: Path, *given: Any, **more: Any) -> None:
+        if path.is_relative_to(refused):
+            raise OSError(errno.EROFS, "Read-only file system", str(path))
+        made(path, *given, **more)
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    for flags, refused in (
+        (("--project", str(work)), here.home),
+        ((), here.home),
+        ((), here.data),
+        ((), here.home / CONFIGS[client].partition("/")[0]),
+    ):
+        if client == "claude" and refused not in {here.home, here.data}:
+            continue  # its folder is the home, which is there
+        assert here.setup(client, *flags, "--write") == 1
+        assert here.err.startswith("error: misconfigured: /")
+        assert "cannot be written: Read-only file system" in here.err
+        assert "hint: Make sure that /" in here.err
+        assert {one for one in everything(here.home) if "data" not in one.split("/")} == before
 
 
 @CLIENTS

@@ -36,12 +36,16 @@ _CODES: Final[Mapping[int, str]] = {
 
 
 class Unreachable(Exception):
-    """No daemon took the request, or the connection broke before its answer; `hint` says what to do."""
+    """No daemon took the request, or the connection broke before its answer; `hint` says what to do.
 
-    def __init__(self, message: str, hint: str) -> None:
+    sent: the request may have reached the daemon all the same.
+    """
+
+    def __init__(self, message: str, hint: str, *, sent: bool = False) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.sent = sent
 
     def as_dict(self) -> dict[str, object]:
         """The fault in the shape of the daemon's own errors."""
@@ -184,6 +188,7 @@ class Daemon:
                     "Ask again."
                     if method == "GET"
                     else "It may have been done all the same: look before you repeat it.",
+                    sent=True,
                 ) from None
 
     def _bearer(self) -> dict[str, str]:

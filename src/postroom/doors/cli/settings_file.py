@@ -22,8 +22,8 @@ class SettingsFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.there = path.exists()
         try:
+            self.there = path.exists()
             self._raw = path.read_bytes() if self.there else b""
             self.text = self._raw.decode()
             self.table = tomllib.loads(self.text)
@@ -62,8 +62,11 @@ class SettingsFile:
         """The file as it was when it was read."""
         if self.there:
             write_private(self.path, self._raw, _mode(self.path))
-        else:
+            return
+        try:
             self.path.unlink(missing_ok=True)
+        except OSError as error:
+            raise unwritable(self.path, error) from None
 
 
 def _mode(path: Path) -> int:
@@ -87,9 +90,9 @@ def _value(value: object) -> str:
 def write_private(path: Path, content: bytes, mode: int = 0o600) -> None:
     """The whole content under this name at once, or not at all; what it replaces is never half there."""
     target = Path(os.path.realpath(path))
-    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
+        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(handle, "wb") as file:
             file.write(content)
@@ -98,5 +101,17 @@ def write_private(path: Path, content: bytes, mode: int = 0o600) -> None:
             os.fchmod(file.fileno(), mode)
         os.replace(temporary, target)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise Misconfigured(f"{path} cannot be written: {error.strerror}", field="file") from None
+        with suppress(OSError):  # it may never have come to be
+            temporary.unlink()
+        raise unwritable(path, error) from None
+
+
+def unwritable(path: Path, error: OSError, field: str = "file", *, why: str | None = None) -> Misconfigured:
+    """The error for a file, or the folder it is to be in, that cannot be made or changed."""
+    folder = next((one for one in path.parents if os.path.lexists(one)), path.parent)
+    said = why or error.strerror or str(error)
+    return Misconfigured(
+        f"{path} cannot be written: {said}",
+        field=field,
+        hint=f"Make sure that {folder} is a folder on a disk that can be written to, and that you may write there.",
+    )

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from postroom.doors.cli.asking import AsJson, Data, asking, refusing, usage
+from postroom.doors.cli.asking import REFUSED, UNREACHABLE, AsJson, Data, asking, refusing, usage
 from postroom.doors.cli.plain import Verbs
 from postroom.doors.cli.table import line, note, print_json, table
+from postroom.errors import PostroomError
 
 if TYPE_CHECKING:
     from postroom.doors.cli.clients.entry import Client, Via
@@ -166,8 +167,10 @@ def _run(
         done = _do(setup, via, write, remove, channel)
     if as_json:
         print_json(done.as_dict())
-        return
-    _show(done)
+    else:
+        _show(done)
+    if done.fault is not None:  # all was done but the last of it
+        raise typer.Exit(REFUSED if isinstance(done.fault, PostroomError) else UNREACHABLE)
 
 
 def _do(setup: Setup, via: Via, write: bool, remove: bool, channel: bool) -> Done:

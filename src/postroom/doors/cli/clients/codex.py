@@ -42,6 +42,9 @@ class Codex(Client):
         folder = os.environ.get("CODEX_HOME")
         return [(Path(folder).expanduser() if folder else Path.home() / ".codex") / "config.toml"]
 
+    def folders(self, project: Path | None) -> Sequence[Path]:
+        return () if project is None else [project / ".codex"]
+
     def entry(self, text: str) -> Mapping[str, Any] | None:
         servers = _read(text).get(SERVERS)
         if servers is None:

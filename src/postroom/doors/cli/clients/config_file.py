@@ -10,6 +10,7 @@ import stat
 from pathlib import Path
 from typing import Final
 
+from postroom.doors.cli.settings_file import unwritable
 from postroom.errors import Conflict, Misconfigured
 from postroom.text import printable
 
@@ -77,8 +78,8 @@ class ConfigFile:
         ]
         return "\n".join([*head, *(f"-{_shown(one)}" for one in gone), *(f"+{_shown(one)}" for one in come)])
 
-    def write(self, text: str | None, mode: int) -> Path | None:
-        """The text that was read -> this one; gives where the former is kept, None for nowhere.
+    def write(self, text: str | None, mode: int, *, keep: bool = True) -> Path | None:
+        """The text that was read -> this one; gives where the former is kept, None for nowhere, as without `keep`.
 
         None is for no file any more, which is for one that holds nothing but what is taken away: it is not kept. A file
         that is there keeps its mode, its owner and its place behind a link; `mode` is for a new one. Raises Conflict when the
@@ -95,11 +96,12 @@ class ConfigFile:
                 self._unchanged()
                 target.unlink()
                 return None
-            self._place(self.backup, self._raw or b"", check=False)
+            if keep:
+                self._place(self.backup, self._raw or b"", check=False)
             self._place(target, text.encode("utf-8"), check=True)
         except OSError as error:
-            raise Misconfigured(f"{self.path} cannot be written: {_why(error)}", field="config") from None
-        return self.backup
+            raise unwritable(self.path, error, "config", why=_why(error)) from None
+        return self.backup if keep else None
 
     def _unchanged(self) -> None:
         if _read(self.path)[0] != self._raw:

@@ -75,6 +75,8 @@ class Client(ABC):
     executable: ClassVar[str]
     at: ClassVar[str]
     """The entry's place, as people write it."""
+    empty: ClassVar[frozenset[str]] = frozenset({"", "{}"})
+    """What a text without spaces says that says nothing."""
 
     @abstractmethod
     def places(self, project: Path | None) -> Sequence[Path]:
@@ -104,7 +106,7 @@ class Client(ABC):
         """The file that an entry goes into: the one that has it, else the last that is there, else the first."""
         places = self.places(project)
         for path in reversed(places):
-            if path.is_file() and self._has_entry(path):
+            if os.path.isfile(path) and self._has_entry(path):
                 return path
         return next((path for path in reversed(places) if os.path.lexists(path)), places[0])
 
@@ -113,6 +115,16 @@ class Client(ABC):
             return self.entry(path.read_text("utf-8")) is not None
         except (OSError, ValueError):
             return False
+
+    def alone(self, text: str) -> bool:
+        """Whether a text holds the entry and nothing else, not even a comment. Raises ValueError."""
+        if self.entry(text) is None:
+            return False
+        return "".join(self.take(text).removeprefix("\ufeff").split()) in self.empty
+
+    def folders(self, project: Path | None) -> Sequence[Path]:
+        """The folders that are made for its files in a project, the inner one first."""
+        return ()
 
     def holds_secret(self, wanted: Wanted) -> bool:
         """Whether the entry has the token in clear, so that nobody else may read the file."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -21,7 +21,7 @@ from postroom.doors.cli.clients.token import ClientToken
 from postroom.errors import Misconfigured, PostroomError
 
 if TYPE_CHECKING:
-    from postroom.doors.cli.connection import Daemon
+    from postroom.doors.cli.connection import Daemon, Unreachable
 
 CLIENTS: Final[tuple[type[Client], ...]] = (Claude, Codex, Opencode)
 SPEAKS_AS: Final = ("ses_*",)
@@ -39,6 +39,8 @@ class Change:
     file: ConfigFile
     action: str
     text: str | None
+    leftover: Path | None = None
+    """A backup that holds nothing but our own entry, and goes with it."""
 
     @property
     def difference(self) -> str:
@@ -58,6 +60,8 @@ class Done:
     next: list[str] = field(default_factory=list)
     token_file: str | None = None
     plugin: str | None = None
+    fault: PostroomError | Unreachable | None = None
+    """Why the token was not revoked, when everything else was done."""
 
     def as_dict(self) -> dict[str, Any]:
         """All of it, for programs."""
@@ -139,12 +143,17 @@ class Setup:
             self._apply(done, change)
         if not changes:
             done.said.append(f"config: there is no {self._client.at} in {', '.join(map(str, self._places()))}")
-        done.said.append(self._token.leave(self._daemon, users, note, write=write))
+        said, done.fault = self._token.leave(self._daemon, users, note, write=write)
+        done.said.append(said)
+        if write:
+            for folder in self._client.folders(self._project):
+                with suppress(OSError):  # somebody else's files are in it, or it was never there
+                    folder.rmdir()
         return done
 
     def _places(self) -> list[Path]:
         places = list(self._client.places(self._project))
-        return [path for path in places if path.exists()] or places[:1]
+        return [path for path in places if os.path.exists(path)] or places[:1]
 
     @property
     def _plugin_path(self) -> str | None:
@@ -165,7 +174,14 @@ class Setup:
 
     def _apply(self, done: Done, change: Change) -> None:
         if done.written and change.action != "none":
-            backup = change.file.write(change.text, PRIVATE if self._project is None else SHARED)
+            backup = change.file.write(
+                change.text, PRIVATE if self._project is None else SHARED, keep=not self._alone(change.file)
+            )
+            if change.leftover is not None:
+                with suppress(OSError):
+                    change.leftover.unlink()
+            elif change.action == "remove" and os.path.lexists(change.file.backup):
+                backup = change.file.backup
             if backup is not None:
                 done.backups[str(change.file.path)] = str(backup)
         done.said.append(_told(change, self._client.at, done.written, done.backups.get(str(change.file.path))))
@@ -187,24 +203,36 @@ class Setup:
 
     def _removal(self, file: ConfigFile) -> Change:
         try:
-            return Change(file, "remove", self._before(file))
+            text, leftover = self._before(file)
         except ValueError as error:
             raise broken(file.path, error) from None
+        return Change(file, "remove", text, leftover)
 
-    def _before(self, file: ConfigFile) -> str | None:
-        """The file without the entry: byte for byte what it was, where nothing else was changed since."""
+    def _before(self, file: ConfigFile) -> tuple[str | None, Path | None]:
+        """The file without the entry, byte for byte what it was where nothing else was changed since; the leftover."""
         entry = self._client.entry(file.text)
         assert entry is not None
+        leftover = None
         try:
             kept = ConfigFile(file.backup)
-            if kept.there:
+            if self._alone(kept):
+                leftover = kept.path
+            if kept.there and leftover is None:
                 if self._client.entry(kept.text) is None and self._client.put(kept.text, entry) == file.text:
-                    return kept.text
-            elif self._client.put("", entry) == file.text:
-                return None
+                    return kept.text, None
+            elif self._client.put("", entry) == file.text or self._alone(file):
+                return None, leftover
         except (Misconfigured, ValueError):
             pass  # what is kept is no help: the entry alone is taken out
-        return self._client.take(file.text)
+        return self._client.take(file.text), leftover
+
+    def _alone(self, file: ConfigFile) -> bool:
+        """Whether a file holds nothing but our entry; nobody needs to have that kept."""
+        try:
+            entry = self._client.entry(file.text) if file.there else None
+            return entry is not None and self._client.kind(entry) is not None and self._client.alone(file.text)
+        except ValueError:
+            return False
 
     def _would_add(self) -> list[str]:
         said = []
@@ -289,16 +317,16 @@ def _plugin_there(folder: Path, data: Path | None) -> str | None:
 
 
 def _if_there(path: Path) -> str | None:
-    return str(path) if path.exists() else None
+    return str(path) if os.path.exists(path) else None
 
 
 def _told(change: Change, at: str, written: bool, backup: str | None = None) -> str:
     path = change.file.path
     if change.action == "none":
         return f"config: {path} is up to date"
-    if change.text is None:
-        return f"config: {path} {'is' if written else 'would be'} removed, since it held {at} alone"
-    verb = {"add": "added", "renew": "renewed", "remove": "removed"}[change.action]
     kept = f" (as it was: {backup})" if backup else ""
+    if change.text is None:
+        return f"config: {path} {'is' if written else 'would be'} removed, since it held {at} alone{kept}"
+    verb = {"add": "added", "renew": "renewed", "remove": "removed"}[change.action]
     where = f"{'from' if change.action == 'remove' else 'in'} {path}{kept}"
     return f"config: {at} {'' if written else 'would be '}{verb} {where}"

@@ -44,6 +44,7 @@ class Opencode(Client):
     title = "opencode"
     executable = "opencode"
     at = "mcp.postroom"
+    empty = Client.empty | {"".join(NEW.split())}
 
     def __init__(self) -> None:
         self._installed: Shape | None = None
@@ -53,6 +54,11 @@ class Opencode(Client):
             return [project / "opencode.json", project / "opencode.jsonc"]
         folder = config_folder()
         return [folder / "opencode.json", folder / "config.json", folder / "opencode.jsonc"]
+
+    def folders(self, project: Path | None) -> Sequence[Path]:
+        if project is None:
+            return [config_folder() / "plugin"]
+        return [project / ".opencode" / "plugin", project / ".opencode"]
 
     def entry(self, text: str) -> Mapping[str, Any] | None:
         shape = shape_of(text)

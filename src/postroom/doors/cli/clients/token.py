@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from postroom.errors import Conflict, Forbidden, Misconfigured, PostroomError, Unauthenticated
+from postroom.address import data_folder
+from postroom.errors import Conflict, Forbidden, Misconfigured, NotFound, PostroomError, Unauthenticated
 
 if TYPE_CHECKING:
-    from postroom.doors.cli.connection import Daemon
+    from postroom.doors.cli.connection import Daemon, Unreachable
 
 FOLDER: Final = "clients"
 TRIES: Final = 8
@@ -36,6 +38,7 @@ class ClientToken:
     ) -> None:
         self.path = folder / FOLDER / f"{client}.token"
         self.record = record or folder / FOLDER / f"{client}.json"
+        self._folder = folder
         self._client = client
         self._speaks_as = list(speaks_as)
         self._readable = readable
@@ -106,38 +109,50 @@ class ClientToken:
                 elif _contents(path) != before:
                     self._write(path, before)
 
-    def leave(self, daemon: Daemon, users: Sequence[Path], note: Callable[[str], None], *, write: bool) -> str:
+    def leave(
+        self, daemon: Daemon, users: Sequence[Path], note: Callable[[str], None], *, write: bool
+    ) -> tuple[str, PostroomError | Unreachable | None]:
         """In use by these files -> no longer; the token of nobody is revoked and its files removed.
 
-        Gives what came of it, or without `write` what would, in a line.
+        Gives what came of it, or without `write` what would, in a line; and why it was not revoked, where it was not.
         """
         from postroom.doors.cli.connection import Unreachable, segment
 
         kept = dict(self._kept())
         if not kept and _contents(self.path) is None:
-            return f"token: there is none at {self.path}"
+            return f"token: there is none at {self.path}", None
         gone = set(map(str, users))
         left = [one for one in self.users() if one not in gone and os.path.exists(one)]
         if left:
             if write:
                 self._write(self.record, json.dumps({**kept, "used_by": left}).encode() + b"\n")
-            return f"token: {self.path} stays, since {', '.join(left)} uses it"
+            return f"token: {self.path} stays, since {', '.join(left)} uses it", None
         if not write:
-            return f"token: {self.path} would be revoked and removed"
-        said = "removed"
+            return f"token: {self.path} would be revoked and removed", None
+        said, fault = "revoked and removed", None
+        id_ = kept.get("token_id")
         try:
-            daemon.ask("POST", f"/v1/tokens/{segment(str(kept.get('token_id')))}/revoke", {})
-            said = "revoked and removed"
+            daemon.ask("POST", f"/v1/tokens/{segment(str(id_))}/revoke", {})
         except (Unreachable, PostroomError) as error:
-            note(f"the token {kept.get('token_id')} was not revoked: {error}")
+            said = "removed"
+            note(f"the token {id_} was not revoked: {error}")
+            if not isinstance(error, NotFound):
+                fault = error
+                note(f"it is good still; revoke it with: {self._revoking(id_)}")
         for path in (self.path, self.record):
             try:
                 path.unlink(missing_ok=True)
             except OSError as error:
                 raise Misconfigured(f"{path} cannot be removed: {error.strerror}", field="token") from None
-        return f"token: {said} {self.path}"
+        return f"token: {said} {self.path}", fault
+
+    def _revoking(self, id_: object) -> str:
+        elsewhere = self._folder != data_folder(None, os.environ)
+        return f"postroom token revoke {id_}" + (f" --data {shlex.quote(str(self._folder))}" if elsewhere else "")
 
     def _make(self, daemon: Daemon) -> dict[str, Any]:
+        from postroom.doors.cli.connection import Unreachable
+
         for left in reversed(range(TRIES)):
             name = f"{self._client}-{secrets.token_hex(2)}"
             body: dict[str, Any] = {"name": name, "role": "agent", "speaks_as": self._speaks_as or [_own(name)]}
@@ -146,6 +161,14 @@ class ClientToken:
             except Conflict:  # somebody has the name
                 if not left:
                     raise
+            except Unreachable as error:
+                if error.sent:
+                    raise Unreachable(
+                        error.message,
+                        f"The token {name} may have been made all the same; nothing else was. Once the daemon answers, "
+                        f"its id is in `postroom token list`, and `{self._revoking('ID')}` takes it away.",
+                    ) from None
+                raise
             except (Forbidden, Unauthenticated) as error:
                 raise Forbidden(
                     f"making a token for {self._client} takes an admin: {error.message}",
@@ -178,12 +201,15 @@ class ClientToken:
         return kept
 
     def _write(self, path: Path, content: bytes) -> None:
-        from postroom.doors.cli.settings_file import write_private
+        from postroom.doors.cli.settings_file import unwritable, write_private
 
-        if _contents(path) == content:
-            path.chmod(0o600)
-        else:
+        if _contents(path) != content:
             write_private(path, content)
+            return
+        try:
+            path.chmod(0o600)
+        except OSError as error:
+            raise unwritable(path, error, "token") from None
 
 
 def _own(name: str) -> str:
