@@ -40,6 +40,7 @@ class OpencodePlace:
 class PostSettings:
     """What the post is told at its start; `gita_required`: whether a socket's send needs a gita registry (RULINGS 35).
 
+    gita_asked: whether the settings say so themselves.
     allow: who may write to whom, everybody to everybody when there is none. rate_per_minute: how many messages one sender
     of an agent's token may send, 0 any number.
     """
@@ -49,6 +50,7 @@ class PostSettings:
     policy: Policy = field(default_factory=Policy)
     allow: tuple[Allowance, ...] = ()
     rate_per_minute: int = RATE_PER_MINUTE
+    gita_asked: bool = False
 
 
 def read_post(table: Mapping[str, Any], environ: Mapping[str, str], wrong: Wrong) -> PostSettings:
@@ -59,6 +61,7 @@ def read_post(table: Mapping[str, Any], environ: Mapping[str, str], wrong: Wrong
         _policy(table, wrong),
         _allow(table, wrong),
         _rate(table, wrong),
+        gita_asked="required" in table.get("gita", {}),
     )
 
 

@@ -103,7 +103,11 @@ class Daemon:
             "deliveries": traffic_view(await self.office.traffic.now()),
             "post": dict(self.courier.status()),
             "doorbell": dict(self.office.doorbell.status()),
-            "gita": {"file": str(self._gita.file), "required": self._gita.required},
+            "gita": {
+                "file": str(self._gita.file),
+                "required": self._gita.required,
+                "asked": self.settings.post.gita_asked,
+            },
             "sources": [source.name for source in self.office.roster],
             "hooks": self._tally.shown() if self._tally is not None and principal.admin else {},
             "warnings": [*self.office.roster.warnings, *await self.office.sweep.warnings()],

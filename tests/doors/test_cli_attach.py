@@ -53,8 +53,8 @@ def repository(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return folder
 
 
-def gita(daemon: FakeDaemon, file: Path | str, *, required: bool = True) -> None:
-    daemon.answer("GET", "/v1/status", {"gita": {"file": str(file), "required": required}})
+def gita(daemon: FakeDaemon, file: Path | str, *, required: bool = True, asked: bool = False) -> None:
+    daemon.answer("GET", "/v1/status", {"gita": {"file": str(file), "required": required, "asked": asked}})
 
 
 def body(daemon: FakeDaemon) -> Any:
@@ -211,9 +211,13 @@ def test_without_a_registry_the_line_that_turns_it_off_is_told(
     # The daemon's registry counts, not this shell's.
     gita(daemon, tmp_path / "none.csv")
     assert leave("attach") == 0
-    said = capsys.readouterr().err
+    assert capsys.readouterr().err == ""  # who never heard of gita hears nothing of it here either
+    daemon.asked.clear()
+    gita(daemon, tmp_path / "none.csv", asked=True)
+    assert leave("attach") == 0
+    (said,) = capsys.readouterr().err.splitlines()
     assert f"there is no gita registry {tmp_path / 'none.csv'}" in said
-    assert "[gita]\nrequired = false\n" in said
+    assert said.endswith("[gita] required = false")
     assert body(daemon)["repositories"] == []
 
     daemon.asked.clear()
@@ -224,7 +228,8 @@ def test_without_a_registry_the_line_that_turns_it_off_is_told(
     assert capsys.readouterr().err == ""
     gita(daemon, tmp_path / "none.csv")
     assert leave("attach", "--repo", "alpha") == 0
-    assert "[gita]\nrequired = false\n" in capsys.readouterr().err
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.endswith("[gita] required = false")
     assert leave("attach", "--no-repo") == 0
     assert capsys.readouterr().err == ""
 

@@ -25,7 +25,7 @@ BEAT_S: Final = 15.0
 LIVE_S: Final = 45.0
 """How long after its last sign of life an endpoint counts as live; one that was silent for longer may be replaced."""
 
-TURN_OFF: Final = "messages for a repository need that registry, unless postroom.toml says:\n[gita]\nrequired = false"
+TURN_OFF: Final = "; messages for a repository need that registry, unless postroom.toml says [gita] required = false"
 
 Mode = Literal["injected", "acknowledged"]
 PaneOption = Annotated[
@@ -193,7 +193,7 @@ def _repositories(daemon: Daemon, repositories: list[str], place: Pane | None) -
         told = daemon.ask("GET", "/v1/status").get("gita") or {}
     required = told.get("required", True) is not False
     registry = GitaRegistry(Path(told["file"]) if "file" in told else registry_file(os.environ, Path.home()))
-    also = [TURN_OFF] if required else []
+    also = TURN_OFF if required else ""
     try:
         if repositories:
             for repository in repositories if required else ():
@@ -202,14 +202,16 @@ def _repositories(daemon: Daemon, repositories: list[str], place: Pane | None) -
         folder = place.folder() if place is not None else None
         slug = registry.slug_of(folder) if folder is not None else None
     except Invalid as error:
-        return [f"note: {error.message}", *also]
+        return [f"note: {error.message}{also}"]
     except Unavailable as error:
-        return [f"note: {error.message.partition(';')[0]}", *also]
+        return [f"note: {error.message.partition(';')[0]}{also}"]
     if slug is not None:
         repositories.append(slug)
         return []
     if not registry.file.exists():
-        return [f"note: there is no gita registry {registry.file}: attached to no repository; --repo names one", *also]
+        if not (required and told.get("asked")):
+            return []  # whoever has no gita need not hear of it
+        return [f"note: there is no gita registry {registry.file}: attached to no repository, --repo names one{also}"]
     return [f"note: {folder} is in no repository that gita knows: attached to none; `gita add {folder}`, or --repo"]
 
 

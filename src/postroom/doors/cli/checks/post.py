@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from postroom.doors.cli.checks.call import NoAnswer, Reply, call
 from postroom.doors.cli.checks.check import Check, side_by_side
-from postroom.doors.cli.checks.found import Findings, Found, fail, ok, warn
+from postroom.doors.cli.checks.found import Findings, Found, fail, ok, skip, warn
 from postroom.doors.cli.checks.scene import NO_DAEMON, Scene, Skip
 from postroom.doors.cli.table import short_time, span
 from postroom.errors import PostroomError
@@ -212,7 +212,7 @@ def _held(scene: Scene, *, panes: bool) -> Findings:
         age = now - read_time(one["since"], "since") / 1000
         said = f"{one['waiting']} wait since {short_time(one['since'])}: {one['reason']}"
         if age > LONG_S:
-            found.append(warn(said, _cure(str(one["reason"])), about=one["target"]))
+            found.append(warn(said, _cure(str(one["reason"]), str(one["carrier"])), about=one["target"]))
         else:
             found.append(ok(f"{said} ({span(round(max(age, 0.0), 1))})", about=one["target"]))
     if not held and panes:
@@ -223,8 +223,11 @@ def _held(scene: Scene, *, panes: bool) -> Findings:
     return found or ok(f"{told['pending']} pending, none held up")
 
 
-def _cure(reason: str) -> str:
+def _cure(reason: str, carrier: str) -> str:
     """What ends the waiting, by the words of docs/terminals."""
+    if "no_carrier" in reason:
+        missing = {"tmux": "install tmux", "opencode": "set up [[opencode]] with its server's url"}
+        return f"{missing.get(carrier, f'set up what carries by {carrier}')}, and restart the daemon"
     for word, cure in (
         ("blocked", "answer the dialog in the pane"),
         ("copy mode", "leave copy mode with q"),
@@ -232,7 +235,6 @@ def _cure(reason: str) -> str:
         ("press Enter", "press Enter once in the pane"),
         ("endpoint_gone", "attach again and send again, or postroom message cancel ID"),
         ("out_of_reach", "run a daemon on that machine, as that user"),
-        ("no_carrier", "install tmux, or set up [[opencode]], and restart the daemon"),
         ("is running in the pane", "attach with --agent if that program is an agent"),
     ):
         if word in reason:
@@ -257,7 +259,10 @@ def gita(scene: Scene) -> Findings:
     if told and not scene.near():
         raise Skip("the registry is on the daemon's machine")
     if not file.exists():
-        return warn(f"there is no {file}: a send over the socket is refused", f"gita add PATH; {off}")
+        asked = told.get("asked", settings is not None and settings.post.gita_asked)
+        # Whoever never set it may never send to a repository over the socket either.
+        say = warn if asked else skip
+        return say(f"there is no {file}: a send over the socket to a repository is refused", f"gita add PATH; {off}")
     try:
         GitaRegistry(file).slug_of(Path("/"))
     except PostroomError as error:
