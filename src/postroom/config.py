@@ -210,13 +210,13 @@ def place_of(settings: Settings, key: str) -> str:
 def _find_file(given: str | None, folder: Path) -> Path | None:
     if given:
         path = Path(given).expanduser()
-        if not path.is_file():
+        if not os.path.isfile(path):
             raise Misconfigured(f"there is no settings file {path}", field="config")
         return path
     import platformdirs
 
     for path in (folder / "postroom.toml", Path(platformdirs.user_config_dir("postroom")) / "postroom.toml"):
-        if path.is_file():
+        if os.path.isfile(path):
             return path
     return None
 

@@ -18,6 +18,14 @@ class PostroomError(Exception):
         self.field = field
         self.details: Mapping[str, object] = details
 
+    @property
+    def advice(self) -> str:
+        """What to do about this one: what it brings along, else what fits where it stands, else its kind's hint."""
+        return str(self.details.get("hint") or self._fitting() or self.hint)
+
+    def _fitting(self) -> str | None:
+        return None
+
     def as_dict(self) -> dict[str, object]:
         """The error as every door shows it: code, message, the field when there is one, and the details."""
         shown: dict[str, object] = {"code": self.code, "message": self.message}
@@ -61,6 +69,35 @@ class Conflict(PostroomError):
     code = "conflict"
     hint = "Somebody else was first, or the lease is over: read the state, and claim again if it is yours to do."
 
+    def _fitting(self) -> str | None:
+        """The advice for what holds it up; the kind's hint is for a lease, whose owner is told."""
+        if self.field in _TAKEN:
+            return _TAKEN[self.field]
+        if "assignee" in self.details:
+            return "Leave it to the one it is assigned to, or have its assignee changed."
+        held = str(self.details.get("reason") or self.details.get("state"))
+        if held in _HELD:
+            return _HELD[held]
+        return None if "owner" in self.details else "Read how it stands; the same request will be refused again."
+
+
+_TAKEN: Mapping[str | None, str] = {
+    "name": "Take another name, or change or remove the one that is there.",
+    "request_id": "Take a new request id: this one belongs to another request.",
+    "msg_id": "Give another message another id.",
+    "idempotency_key": "Give another message another key.",
+}
+"""What to do where something stands in this field that another one has."""
+
+_HELD: Mapping[str, str] = {
+    "paused": "Wait until the queue is resumed, or have an admin resume it.",
+    "max_in_flight": "Wait until one of the queue's that are under way is ended.",
+    "no_delivery": "Have somebody subscribe to the channel, then send anew.",
+    "being_written": "Wait a moment: it is settled when the write is over; then repeat it if it is still wanted.",
+    "ended": "Attach again.",
+}
+"""What to do where this reason, or state, is in the way."""
+
 
 class Ambiguous(Conflict):
     """Several endpoints fit, and none is ever picked; the details name them (T12)."""
@@ -101,7 +138,7 @@ class Misconfigured(PostroomError):
     """A setting is wrong; start-up stops and names file and key."""
 
     code = "misconfigured"
-    hint = "Correct the named key and start again."
+    hint = "Correct what is named, then run it again."
 
 
 _CODES: Mapping[str, type[PostroomError]] = {

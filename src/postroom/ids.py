@@ -63,9 +63,14 @@ def message_id(at_ms: int, tail: str) -> str:
 _SHAPE = re.compile(r"(ev|td|ls|tk|dl|ep)_[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
+def is_id(value: str, prefix: Prefix) -> bool:
+    """Whether this has the shape of an id with this prefix."""
+    return value.startswith(prefix) and _SHAPE.fullmatch(value) is not None
+
+
 def check_id(value: str, prefix: Prefix, noun: str) -> str:
     """The id itself when its shape is this prefix's; anything else names nothing. Raises NotFound."""
-    if not (value.startswith(prefix) and _SHAPE.fullmatch(value)):
+    if not is_id(value, prefix):
         raise NotFound(f"no {noun} {value[:64]!r}: {noun} ids look like {prefix.value}<uuid>", field="id")
     return value
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -11,7 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import typer
 
+from postroom.doors.cli.asking import refusing
 from tests.doors import fake_daemon
 from tests.doors.command import child, leave
 from tests.doors.fake_daemon import LEASE, TODO, FakeDaemon
@@ -165,6 +168,92 @@ def test_a_refusal_is_exit_1_with_where_it_stands(
     assert told["code"] == "conflict"
     assert told["state"] == "claimed"
     assert told["hint"].startswith("Somebody else")
+
+
+@pytest.mark.parametrize(
+    ("details", "hint"),
+    [
+        (
+            {"state": "claimed", "owner": "ann", "lease_expires_at": None},
+            "Somebody else was first, or the lease is over",
+        ),
+        ({"state": "done", "owner": None, "hint": "Its own."}, "Its own."),
+        ({"field": "name"}, "Take another name"),
+        ({"field": "request_id"}, "Take a new request id"),
+        ({"field": "msg_id", "message_id": "m1"}, "Give another message another id"),
+        ({"state": "pending", "assignee": "bob"}, "Leave it to the one it is assigned to"),
+        ({"state": "pending", "reason": "paused"}, "Wait until the queue is resumed"),
+        ({"reason": "max_in_flight"}, "Wait until one of the queue's"),
+        ({"state": "being_written"}, "Wait a moment"),
+        ({"state": "ended"}, "Attach again"),
+        ({"state": "injected"}, "Read how it stands"),
+        ({}, "Read how it stands"),
+    ],
+)
+def test_a_conflict_comes_with_what_fits_it(
+    daemon: FakeDaemon,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    details: dict[str, str],
+    hint: str,
+) -> None:
+    monkeypatch.setenv("POSTROOM_URL", daemon.url)
+    daemon.refuse("POST", f"/v1/todos/{TODO}/cancel", 409, "conflict", "no", **details)
+    assert leave("todo", "cancel", TODO) == 1
+    assert f"hint: {hint}" in capsys.readouterr().err
+
+
+def test_a_flag_is_named_as_it_was_typed(
+    daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("POSTROOM_URL", daemon.url)
+    for path, field, words, flag in (
+        ("/v1/endpoints", "delivery_max_attempts", ("attach", "--inbox", "--name", "a", "--max-attempts", "99"), None),
+        ("/v1/todos", "max_attempts", ("todo", "add", "q", "t", "--max-attempts", "999"), None),
+        ("/v1/todos", "available_at", ("todo", "add", "q", "t", "--at", "2026-01-01T00:00:00Z"), "--at"),
+        ("/v1/todos", "priority", ("todo", "add", "q", "t"), "priority"),
+        ("/v1/todos", "title", ("todo", "add", "q", "t"), "title"),
+    ):
+        daemon.refuse("POST", path, 400, "invalid", f"{field} is wrong, not {field}_x", field=field)
+        assert leave(*words, *(("--no-repo",) if words[0] == "attach" else ())) == 1
+        said = flag or "--max-attempts"
+        assert f"error: invalid: {said} is wrong, not {field}_x\n" in capsys.readouterr().err
+        assert leave(*words, "--json", *(("--no-repo",) if words[0] == "attach" else ())) == 1
+        assert json.loads(capsys.readouterr().err.splitlines()[-1])["error"]["field"] == field
+
+
+def test_what_the_system_refuses_has_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit) as ended, refusing(False):
+        raise PermissionError(errno.EACCES, "Permission denied", "/x/y")
+    assert ended.value.exit_code == 1
+    assert capsys.readouterr().err.startswith("error: misconfigured: /x/y cannot be used: Permission denied")
+    # A fault that is no file's is a fault of ours, and is seen whole.
+    with pytest.raises(OSError, match="no such process"), refusing(False):
+        raise OSError(errno.ESRCH, "no such process")
+
+
+def test_a_data_folder_that_cannot_be_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "afile").write_text("")
+    for place, why in (
+        (f"{tmp_path}/afile", "it is no folder"),
+        (f"{tmp_path}/afile/x", "Not a directory"),
+        ("/proc/xx", "No such file or directory"),
+        (f"{tmp_path}/{'n' * 300}", "File name too long"),
+    ):
+        monkeypatch.setenv("POSTROOM_DATA", place)
+        for flags, origin in ((), "environment POSTROOM_DATA"), (("--data", place), "flag"):
+            assert leave("serve", *flags) == 1
+            told = capsys.readouterr().err
+            assert told.startswith("error: misconfigured: ")
+            assert why in told
+            if "too long" not in why:
+                assert f"data: expected a folder that can be made at {place} ({origin})" in told
+                assert "hint: Name another folder: --data FOLDER, POSTROOM_DATA" in told
+        for words in (("config",), ("source", "add", "a", "--provider", "github")):
+            leave(*words)
+            assert "Traceback" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -222,6 +222,23 @@ def test_deliveries_of_a_source(
     assert words in line.found
 
 
+@pytest.mark.parametrize("accepted", [0, 1])
+@pytest.mark.parametrize(
+    ("cause", "fix"),
+    [
+        ("proof", "compare its secret with the sender's"),
+        ("too_large", "raise max_bytes in its [[source]] table"),
+        ("clock", "set this host's clock by NTP"),
+        ("afar", "public = true"),
+    ],
+)
+def test_the_fix_is_for_the_refusal_that_is_shown(there: Told, cause: str, fix: str, accepted: int) -> None:
+    there.tell("/v1/events", {"events": []}, source="github", limit=1)
+    counts = counted(accepted=accepted, refused={"proof": 3, cause: 1}, last_refusal="no", last_cause=cause)
+    line = only(checks_sources.deliveries, there.sources_are(source()).status_is(hooks={"github": counts}))
+    assert fix in (line.fix or "")
+
+
 def test_no_sources_is_no_fault(there: Told) -> None:
     for check in (checks_sources.secrets, checks_sources.deliveries, checks_sources.self_hosted):
         assert only(check, there.sources_are().status_is()).state is State.SKIP
@@ -404,7 +421,8 @@ def held(carrier: str, ago_ms: int, reason: str) -> dict[str, Any]:
         (checks_post.panes, held("tmux", 6 * MINUTE, "blocked: it asks"), State.WARN, "answer the dialog in the pane"),
         (checks_post.panes, held("opencode", 6 * MINUTE, "busy"), State.OK, None),
         (checks_post.deliveries, held("opencode", 6 * MINUTE, "busy"), State.WARN, "look at the pane or the session"),
-        (checks_post.deliveries, held("opencode", 6 * MINUTE, "no_carrier"), State.WARN, "install tmux, or set up"),
+        (checks_post.deliveries, held("opencode", 6 * MINUTE, "no_carrier"), State.WARN, "set up [[opencode]]"),
+        (checks_post.panes, held("tmux", 6 * MINUTE, "no_carrier"), State.WARN, "install tmux, and restart"),
         (checks_post.deliveries, held("tmux", 6 * MINUTE, "busy"), State.OK, None),
     ],
 )
@@ -425,7 +443,8 @@ def test_deliveries_that_failed_for_good(there: Told) -> None:
         (b"/x,alpha,,\r\n", True, State.OK, "can be read"),
         (b"", True, State.OK, "can be read"),
         (b"\xff", True, State.FAIL, "not UTF-8"),
-        (None, True, State.WARN, "a send over the socket is refused"),
+        (None, True, State.SKIP, "a send over the socket to a repository is refused"),
+        (None, True, State.WARN, "a send over the socket to a repository is refused"),
         (None, False, State.OK, "not required"),
     ],
 )
@@ -435,10 +454,11 @@ def test_the_gita_registry(
     file = tmp_path / "repos.csv"
     if content is not None:
         file.write_bytes(content)
-    line = only(checks_post.gita, there.status_is(gita={"file": str(file), "required": required}))
+    told = {"file": str(file), "required": required, "asked": state is State.WARN}
+    line = only(checks_post.gita, there.status_is(gita=told))
     assert line.state is state
     assert words in line.found
-    if state in {State.WARN, State.FAIL}:
+    if state in {State.WARN, State.SKIP, State.FAIL}:
         assert "[gita] required = false in postroom.toml" in (line.fix or "")
 
 

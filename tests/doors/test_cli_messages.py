@@ -146,12 +146,12 @@ def test_send_usage(daemon: FakeDaemon, words: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize(
     ("status", "code", "field"),
-    [(400, "invalid", "kind"), (403, "forbidden", "from"), (404, "not_found", "to"), (409, "conflict", "msg_id")],
+    [(400, "invalid", "--kind"), (403, "forbidden", "from"), (404, "not_found", "--to"), (409, "conflict", "msg_id")],
 )
 def test_a_refused_message_names_its_field(
     daemon: FakeDaemon, capsys: Output, status: int, code: str, field: str
 ) -> None:  # P4
-    daemon.refuse("POST", "/v1/messages", status, code, "it says why", field=field)
+    daemon.refuse("POST", "/v1/messages", status, code, "it says why", field=field.removeprefix("--"))
     assert leave("send", "--to", SESSION, "--kind", "No", "x", "--wait", "handed_off") == 1
     taken = capsys.readouterr()
     assert taken.out == ""

@@ -194,6 +194,23 @@ def test_source_add_leaves_nothing_of_what_is_wrong(
     assert all(one.path != "/v1/reload" for one in daemon.asked)
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--provider", "gitub"), "misconfigured: --provider: expected one of github, gitlab"),
+        (("--provider", "github", "--preset", "nope"), "misconfigured: --preset: expected"),
+        (("--provider", "github", "--secret-file", "/nowhere"), "misconfigured: --secret-file: cannot read /nowhere"),
+    ],
+)
+def test_an_option_that_is_wrong_is_named_as_it_was_typed(
+    daemon: FakeDaemon, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
+) -> None:
+    assert leave("source", "add", "x", *words) == 1
+    told = capsys.readouterr().err
+    assert said in told
+    assert "hint: Correct that option, then run this again: nothing was written." in told
+
+
 @pytest.mark.parametrize("text", ["port = ", "source = []\n", '[source]\nname = "x"\n', "\xff"])
 def test_a_file_that_cannot_take_it_is_never_overwritten(daemon: FakeDaemon, data: Path, text: str) -> None:
     file = data / "postroom.toml"

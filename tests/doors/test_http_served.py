@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import socket
 import stat
 import tempfile
 from collections.abc import AsyncIterator
@@ -14,7 +15,9 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from postroom.doors import listeners as module
 from postroom.doors.listeners import Listeners
+from postroom.errors import Misconfigured
 from tests.doors.http_rig import CI_TOKEN, Rig, get, pieces, refusal, until
 
 
@@ -55,6 +58,19 @@ async def place(rig: Rig) -> AsyncIterator[Place]:
         await serving
         listeners.close()
         shutil.rmtree(folder)
+
+
+async def test_a_port_that_is_taken_is_told_with_whose_it_is(
+    place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        there = int(place.url.rpartition(":")[2])
+        for port, words in ((there, "a Postroom answers there"), (other.getsockname()[1], "is no Postroom")):
+            monkeypatch.setattr(module, "PROBE_SECONDS", 5.0 if port == there else 0.05)
+            taken = Listeners(None, None, host="127.0.0.1", port=port, path=tmp_path / "s", hooks_port=None)
+            with pytest.raises(Misconfigured, match=rf"cannot listen on 127\.0\.0\.1:{port}: .*{words}") as caught:
+                await asyncio.to_thread(taken.open)
+            assert "--port N, 0 for any" in caught.value.advice
 
 
 async def test_the_sockets_user_is_admin_and_the_ports_is_nobody(place: Place) -> None:

@@ -137,7 +137,7 @@ def test_an_error_fits_and_keeps_what_it_is(message: str, detail: str, field: st
     told = error_result(error)
     assert size_of(told) <= MAX_RESULT_BYTES
     assert told["error"]["code"] == "conflict"
-    assert told["error"]["hint"] == Conflict.hint
+    assert told["error"]["hint"] == error.advice
     assert ("cut" in told["error"]) == (told["error"]["message"] != message or "because" not in told["error"])
 
 

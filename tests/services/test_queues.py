@@ -107,8 +107,10 @@ async def test_a_token_lets_in_until_it_is_revoked_and_its_claims_go_back(bench:
         free = await bench.get(todo)
         assert (free.state, free.attempt, free.history[0].note) == (TodoState.PENDING, 0, "the token was revoked")
     assert (await bench.get(other)).state is TodoState.CLAIMED
-    with pytest.raises(Unauthenticated):
+    with pytest.raises(Unauthenticated, match="unknown or revoked"):
         await bench.office.tokens.authenticate(secret)
+    with pytest.raises(Unauthenticated, match="a token's id, not its secret"):
+        await bench.office.tokens.authenticate(token.id)
     with pytest.raises(NotFound):
         await bench.office.tokens.revoke(ADMIN, "ann")
     await bench.office.tokens.create(ADMIN, "ann")

@@ -51,6 +51,10 @@ async def test_only_a_failed_todo_is_retried(bench: Bench) -> None:
     with pytest.raises(Conflict) as caught:
         await bench.office.todos.retry(ADMIN, pending.id)
     assert caught.value.details["state"] == "done"
+    assert caught.value.advice.startswith("Only a failed todo is retried")
+    with pytest.raises(Conflict) as caught:
+        await bench.office.todos.cancel(ADMIN, pending.id)
+    assert caught.value.advice.startswith("Only a todo that is not over is cancelled")
 
 
 async def test_a_cancelled_todo_may_be_retried(bench: Bench) -> None:

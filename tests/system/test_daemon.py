@@ -79,6 +79,7 @@ def test_a_second_daemon_on_one_file_is_refused(
     assert second.ended() == 1
     assert str(daemon.pid) in second.output
     assert "Client" in second.output
+    assert "postroom serves" not in second.output
     same = new_daemon()
     same.launch()
     assert same.ended() == 1
@@ -108,6 +109,7 @@ def test_a_port_in_use_is_refused(daemon: Daemon, processes: Processes, tmp_path
     second.launch()
     assert second.ended() == 1
     assert f"127.0.0.1:{daemon.port}" in second.output
+    assert "a Postroom answers there" in second.output
 
 
 # How it stops.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import http.client
 import resource
 import socket
 from collections.abc import Iterator
@@ -26,6 +28,7 @@ MOST_DESCRIPTORS = 65536
 """What counts as the process's limit where it has a higher one or none."""
 PORT_SHARE, SOCKET_SHARE, HOOKS_SHARE = 2, 4, 4
 """Which part (1/n) of its descriptors the HTTP connections of each place may take, so that none shuts out the others."""
+PROBE_SECONDS = 0.5
 
 
 class _Server(uvicorn.Server):
@@ -99,10 +102,20 @@ class Listeners:
         try:
             listener.bind((self._host, port))
         except OSError as error:
-            raise Misconfigured(f"{key}: cannot listen on {self._host}:{port}: {error.strerror}", field=key) from None
+            raise self._taken(port, key, error) from None
         listener.listen(1024)
         listener.setblocking(False)
         return listener
+
+    def _taken(self, port: int, key: str, error: OSError) -> Misconfigured:
+        said, flag = error.strerror or str(error), f"--{key.replace('_', '-')}"
+        if error.errno == errno.EADDRINUSE:
+            whose = (
+                "a Postroom answers there" if _is_postroom(self._host, port) else "what listens there is no Postroom"
+            )
+            said = f"{said}; {whose}"
+        hint = f"Stop what listens there, or take another port: {flag} N, 0 for any."
+        return Misconfigured(f"{key}: cannot listen on {self._host}:{port}: {said}", field=key, hint=hint)
 
     def _unix(self) -> socket.socket:
         self._bound = BoundSocket(self._path)
@@ -154,6 +167,18 @@ def _descriptors() -> int:
     """How many descriptors the process may have."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MOST_DESCRIPTORS if limit == resource.RLIM_INFINITY else min(limit, MOST_DESCRIPTORS)
+
+
+def _is_postroom(host: str, port: int) -> bool:
+    """Whether what answers at this port, within half a second, is a Postroom."""
+    connection = http.client.HTTPConnection(host, port, timeout=PROBE_SECONDS)
+    try:
+        connection.request("GET", "/health")
+        return b'"version"' in connection.getresponse().read(1000)
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
 
 
 def _server(app: Any, most: int, lines: Lines | None = None) -> _Server:

@@ -33,6 +33,7 @@ class Count:
     last_at: int | None = None
     last_refused_at: int | None = None
     last_refusal: str | None = None
+    last_cause: str | None = None
 
 
 class Tally:
@@ -54,7 +55,7 @@ class Tally:
         """A delivery was refused; `why` is one of the causes, `words` tell this one's."""
         count = self._of(source)
         count.refused[why] = count.refused.get(why, 0) + 1
-        count.last_refused_at, count.last_refusal = now_ms, words[:WORDS]
+        count.last_refused_at, count.last_refusal, count.last_cause = now_ms, words[:WORDS], why
 
     def _of(self, source: str) -> Count:
         return self._counts.setdefault(source, Count())
@@ -69,6 +70,7 @@ class Tally:
                 "last_at": show_time(count.last_at),
                 "last_refused_at": show_time(count.last_refused_at),
                 "last_refusal": count.last_refusal,
+                "last_cause": count.last_cause,
             }
             for name, count in sorted(self._counts.items())
         }

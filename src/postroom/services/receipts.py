@@ -68,6 +68,7 @@ class ReceiptService:
                 raise Conflict(
                     f"the delivery of {id_} to {chosen.mailbox} is {stands}; only a failed one is retried, unless it expired",
                     state=str(chosen.state),
+                    hint="Send it anew where it has to be read once more.",
                 )
             return _posted(message, receipts, again)
 

@@ -9,6 +9,11 @@ from postroom.store.todos import Standing
 from postroom.wire import show_time
 
 _STEERING = frozenset({"retry", "cancel", "update"})
+_HINTS = {
+    "retry": "Only a failed todo is retried; make a new one where this one is done.",
+    "cancel": "Only a todo that is not over is cancelled; there is nothing left to do.",
+    "update": "Only a pending todo is updated: retry a failed one first, or make a new one.",
+}
 _PAST = {"claim": "claimed", "retry": "retried", "cancel": "cancelled", "update": "updated"}
 
 
@@ -37,5 +42,6 @@ def told(principal: Principal, id_: str, standing: Standing, verb: str | None = 
         return Conflict(f"this lease of {id_} has ended as {standing.ended}; the todo is {todo.state}", **where)
     held = f"held by {todo.owner}" if todo.state is TodoState.CLAIMED else "not held"
     if verb is not None:
-        return Conflict(f"{id_} is {todo.state}; it cannot be {_PAST[verb]} now", **where)
+        hint = {} if verb not in _HINTS else {"hint": _HINTS[verb]}
+        return Conflict(f"{id_} is {todo.state}; it cannot be {_PAST[verb]} now", **where, **hint)
     return Conflict(f"{id_} is {todo.state} and {held}, not by you under this lease", **where)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from postroom.endpoint import Endpoint
 from postroom.errors import Conflict, Forbidden, Invalid, NotFound, Unauthenticated
-from postroom.ids import Ids, Prefix, new_secret, secret_digest
+from postroom.ids import Ids, Prefix, is_id, new_secret, secret_digest
 from postroom.limits import check_name
 from postroom.model import Principal, Role, Token
 from postroom.services import tellings
@@ -56,6 +56,8 @@ class TokenService:
         """
         if not secret.startswith("tk_") or len(secret) > 128:
             raise Unauthenticated("the token is unknown or revoked")
+        if is_id(secret, Prefix.TOKEN):
+            raise Unauthenticated("this is a token's id, not its secret, which was shown when the token was made")
         digest = secret_digest(secret)
         kept = self._kept.get(digest)
         if kept is not None:

@@ -6,8 +6,9 @@ Exit codes: 0 fine, 1 refused, 2 wrong usage, 3 no daemon reached.
 from __future__ import annotations
 
 import os
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -16,11 +17,11 @@ import typer
 
 from postroom.doors.cli.plain import seconds
 from postroom.doors.cli.table import note, print_json
-from postroom.errors import Invalid, PostroomError
+from postroom.errors import Invalid, Misconfigured, PostroomError
 from postroom.text import parse_json
 
 if TYPE_CHECKING:
-    from postroom.doors.cli.connection import Daemon
+    from postroom.doors.cli.connection import Daemon, Unreachable
 
 REFUSED: Final = 1
 USAGE: Final = 2
@@ -66,12 +67,12 @@ def asking(as_json: bool, data: Path | None) -> Iterator[Daemon]:
         try:
             daemon = Daemon.find(data, os.environ)
         except Invalid as error:
-            _tell(error.as_dict(), error.hint, as_json)
+            _tell(error, error.advice, as_json)
             raise typer.Exit(USAGE) from None
         try:
             yield daemon
         except Unreachable as error:
-            _tell(error.as_dict(), error.hint, as_json)
+            _tell(error, error.hint, as_json)
             raise typer.Exit(UNREACHABLE) from None
 
 
@@ -81,15 +82,23 @@ def refusing(as_json: bool) -> Iterator[None]:
     try:
         yield
     except PostroomError as error:
-        _tell(error.as_dict(), error.hint, as_json)
+        _tell(error, error.advice, as_json)
+        raise typer.Exit(REFUSED) from None
+    except OSError as error:
+        # A file or folder that a verb came upon; what else goes wrong with the system has a traceback.
+        if error.filename is None or isinstance(error, BrokenPipeError):
+            raise
+        fault = Misconfigured(f"{os.fsdecode(error.filename)} cannot be used: {error.strerror}", field="file")
+        _tell(fault, "Name another, or make sure that it is there and that you may use it.", as_json)
         raise typer.Exit(REFUSED) from None
 
 
-def _tell(shown: dict[str, object], hint: str, as_json: bool) -> None:
-    told = {"hint": hint, **shown}
+def _tell(error: PostroomError | Unreachable, hint: str, as_json: bool) -> None:
+    told = {"hint": hint, **error.as_dict()}
     if as_json:
         print_json({"error": told}, sys.stderr)
         return
+    told = _as_typed(told)
     field = f" ({told['field']})" if told.get("field") and str(told["field"]) not in str(told["message"]) else ""
     note(f"error: {told['code']}: {told['message']}{field}")
     known = ("state", "owner", "lease_expires_at")
@@ -97,6 +106,31 @@ def _tell(shown: dict[str, object], hint: str, as_json: bool) -> None:
     if stands:
         note(f"stands: {', '.join(stands)}")
     note(f"hint: {told['hint']}")
+
+
+FLAGS: Final[Mapping[str, str]] = {
+    "delivery_max_attempts": "max_attempts",
+    "available_at": "at",
+    "idempotency_key": "key",
+}
+"""The parameters that hold what the daemon calls otherwise."""
+
+
+def _as_typed(shown: dict[str, object]) -> dict[str, object]:
+    """The error with its field by the flag that was typed for it, where this verb has one and it was given."""
+    from typer._click.globals import get_current_context
+
+    field, context = shown.get("field"), get_current_context(silent=True)
+    if not isinstance(field, str) or context is None or shown["code"] == "misconfigured":
+        return shown  # a setting is named as its file has it
+    for parameter in context.command.params:
+        names = {FLAGS.get(field, field), field.removesuffix("_s")}
+        if parameter.name in names and context.params.get(parameter.name) is not None:
+            flag = max(parameter.opts, key=len)
+            if flag.startswith("--"):
+                message = re.sub(rf"(?<![\w.-]){re.escape(field)}(?![\w.-])", flag, str(shown["message"]))
+                return {**shown, "field": flag, "message": message}
+    return shown
 
 
 def given(**fields: object) -> dict[str, object]:

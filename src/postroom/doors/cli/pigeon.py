@@ -100,7 +100,7 @@ def telling(sending: Callable[[], int]) -> int:
     try:
         return sending()
     except PostroomError as error:
-        hint = shown(str(error.details.get("hint", error.hint)))
+        hint = shown(error.advice)
         print(f"error: {error.code}: {shown(error.message)}\nhint: {hint}", file=sys.stderr)
         return REFUSED
     except Unreachable as error:

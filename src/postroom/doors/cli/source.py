@@ -15,7 +15,7 @@ from postroom.doors.cli.asking import REFUSED, AsJson, Data, asking, given, refu
 from postroom.doors.cli.place import Place
 from postroom.doors.cli.plain import Verbs
 from postroom.doors.cli.table import cell, fields, line, note, print_json, short_time, table, tell
-from postroom.errors import Conflict, Invalid, NotFound, PostroomError
+from postroom.errors import Conflict, Invalid, Misconfigured, NotFound, PostroomError
 
 if TYPE_CHECKING:
     from postroom.doors.cli.connection import Daemon
@@ -26,6 +26,16 @@ app = Verbs("See, add, try and rotate the sources of events.")
 THEIRS: Final = ("slack", "stripe", "linear", "sentry", "pagerduty", "standard")
 """Senders that make the secret themselves and show it once."""
 PLACEHOLDER: Final = "whsec_" + "A" * 43 + "="
+
+FLAGS: Final = {
+    "name": "NAME",
+    "provider": "--provider",
+    "queue": "--queue",
+    "preset": "--preset",
+    "secrets_env": "--secret-env",
+    "secrets_file": "--secret-file",
+}
+"""The options that a source's keys are typed as."""
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The source's name; it is the end of /hooks/NAME.")]
 Kind = Annotated[str | None, typer.Argument(metavar="KIND", help="Which sample; the most telling one by default.")]
@@ -132,9 +142,13 @@ def rotate(
         secret = None if drop_old else _secret(provider, secret_stdin)
         after = before[:1] if secret is None else [secret, *before]
         if secret is None and len(before) < 2:
-            raise Conflict(f"{path} has one secret alone: there is no old one to drop", field="name")
+            raise Conflict(
+                f"{path} has one secret alone: there is no old one to drop",
+                field="name",
+                hint=f"postroom source rotate {name}",
+            )
         if secret is not None and secret in before:
-            raise Conflict("this secret is there already", field="name")
+            raise Conflict("this secret is there already", field="name", hint="Give another secret.")
         from postroom.doors.cli.settings_file import write_private
 
         write_private(path, "".join(f"{one}\n" for one in after).encode())
@@ -217,7 +231,16 @@ def _check(wanted: Mapping[str, Any], folder: Path, secret: str | None) -> bool:
         tried.pop("secrets_file", None)
         tried["secrets"] = [secret]
     stand_ins = dict.fromkeys(wanted.get("secrets_env", []), PLACEHOLDER)
-    return build_sources([tried], stand_ins, folder).by_name[wanted["name"]].local
+    try:
+        return build_sources([tried], stand_ins, folder).by_name[wanted["name"]].local
+    except Misconfigured as error:
+        key = str(error.field).rpartition(".")[2]
+        flag = FLAGS.get(key, key)
+        raise Misconfigured(
+            error.message.replace(f'source "{wanted["name"]}": {key}:', f"{flag}:"),
+            field=flag,
+            hint="Correct that option, then run this again: nothing was written.",
+        ) from None
 
 
 def _beside(path: Path, settings: Path) -> str:
@@ -231,7 +254,11 @@ def _keep(path: Path | None, secret: str | None) -> None:
     from postroom.doors.cli.settings_file import write_private
 
     if path.exists():
-        raise Conflict(f"{path} is there already: name it with --secret-file, or remove it", field="secret")
+        raise Conflict(
+            f"{path} is there already: name it with --secret-file, or remove it",
+            field="secret",
+            hint="Nothing was changed.",
+        )
     write_private(path, f"{secret}\n".encode())
 
 

@@ -195,10 +195,14 @@ def error_result(error: PostroomError, hint: str | None = None) -> dict[str, Any
 
     One too long keeps the beginning of its message, its field and its hint, and says that it was cut.
     """
-    shown = {**error.as_dict(), "hint": hint or error.hint}
+    shown = {**error.as_dict(), "hint": hint or error.advice}
     told = {"error": clean_json(shown)}
     if size_of(told) > MAX_RESULT_BYTES:
-        kept: dict[str, Any] = {"code": error.code, "message": cut(error.message, 1000), "hint": shown["hint"]}
+        kept: dict[str, Any] = {
+            "code": error.code,
+            "message": cut(error.message, 1000),
+            "hint": cut(str(shown["hint"]), 1000),
+        }
         if error.field is not None:
             kept["field"] = cut(error.field, _SHORT_BYTES)
         told = {"error": {**kept, "cut": True}}

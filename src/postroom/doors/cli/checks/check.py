@@ -71,7 +71,7 @@ def _look(check: Check, scene: Scene) -> Sequence[Found]:
     except Unauthenticated:
         found = skip("the daemon does not know this token")
     except PostroomError as error:
-        found = fail(error.message, error.hint)
+        found = fail(error.message, error.advice)
     except Exception as error:
         found = fail(f"the check itself broke: {type(error).__name__}: {error}", "tell Postroom's makers of it")
     return [found] if isinstance(found, Found) else found

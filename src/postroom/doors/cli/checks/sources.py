@@ -18,6 +18,12 @@ ASK_S: Final = 2.5
 ADD: Final = "postroom source add NAME --provider github --queue inbox"
 HOOKS_PORT: Final = 7374
 TUNNEL: Final = "cloudflared tunnel --url"
+CURES: Final[Mapping[str, str]] = {
+    "too_large": "raise max_bytes in its [[source]] table, or have the sender send less",
+    "clock": "set this host's clock by NTP, or ask for the sender's, or a proxy's delay",
+    "afar": "public = true in its [[source]] table, if others than this machine's programs are to send",
+}
+"""What to do about each cause that deliveries are refused for, but a wrong proof."""
 SELF_HOSTED: Final = frozenset({"gitea", "forgejo"})
 
 
@@ -56,19 +62,24 @@ def _came(source: Mapping[str, Any], counts: Mapping[str, Any], events: list[Map
     if refused and not counts.get("accepted") and not counts.get("duplicates"):
         return fail(
             f"all of {refused} deliveries since the daemon's start were refused, the last one: {counts['last_refusal']}",
-            f"compare its secret with the sender's; `postroom source test {name}` tries it from here",
+            _cure(counts, f"compare its secret with the sender's; `postroom source test {name}` tries it from here"),
             about=name,
         )
     said = f"the latest event came {short_time(events[0]['received_at'])}" if events else "nothing ever came"
     if refused:
         return warn(
             f"{said}; {refused} refused since the daemon's start, the last one: {counts['last_refusal']}",
-            "compare its secret with the sender's; who else knows the address?",
+            _cure(counts, "compare its secret with the sender's; who else knows the address?"),
             about=name,
         )
     if not events:
         return skip(f"{said} by it", f"postroom source test {name}; then have the sender redeliver", about=name)
     return ok(said, about=name)
+
+
+def _cure(counts: Mapping[str, Any], proof: str) -> str:
+    """What to do about the cause of the last refusal, which is shown; `proof` is for a proof that is not right."""
+    return CURES.get(str(counts.get("last_cause")), proof)
 
 
 def _latest(scene: Scene, name: str) -> list[Mapping[str, Any]]:
