@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from postroom.endpoint import Endpoint
+from postroom.endpoint import CarrierKind, Endpoint
 from postroom.office import compose
 from postroom.services import workplaces
 from postroom.services.workplaces import branch_of
@@ -162,3 +162,22 @@ async def test_a_branch_that_cannot_be_read_in_time_is_left_out(bench: Bench, mo
         assert reads == ["/away"], "a read that hangs has no other one beside it"
     finally:
         release.set()
+
+
+async def test_many_who_ask_at_once_are_all_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workplaces, "LOOK_S", 60.0)
+    monkeypatch.setattr(workplaces, "READ_S", 60.0)
+    repository = str(_repository(tmp_path / "repo"))
+
+    async def directory(endpoint: Endpoint) -> str | None:
+        return repository
+
+    places = workplaces.Workplaces(directory)
+    ann = Endpoint(
+        1, "ep_1", "ann", CarrierKind.TMUX, "{}", "tmux:1", "any", "injected", 5, False, True, None, "ann", 0, 0, None
+    )
+
+    async def ask() -> set[str | None]:
+        return {(await places.of([ann]))["ep_1"].branch for _ in range(20)}
+
+    assert set().union(*await asyncio.gather(*(ask() for _ in range(8)))) == {"feature/one"}

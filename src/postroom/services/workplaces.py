@@ -49,6 +49,7 @@ class Workplaces:
         self._directory = directory
         self._asking = asyncio.Semaphore(AT_ONCE)
         self._reading: asyncio.Future[dict[str, str | None]] | None = None
+        self._late_at = 0.0
 
     async def of(self, endpoints: Sequence[Endpoint]) -> Mapping[str, Workplace]:
         """The workplaces that could be told in time, by the endpoint's id."""
@@ -74,12 +75,21 @@ class Workplaces:
                 return None
 
     async def _branches(self, directories: frozenset[str]) -> Mapping[str, str | None]:
-        # A read that hangs keeps its thread; no further one is begun beside it.
-        if not directories or (self._reading is not None and not self._reading.done()):
+        if not directories:
             return {}
-        self._reading = asyncio.get_running_loop().run_in_executor(None, _branches, directories)
-        done, _ = await asyncio.wait([self._reading], timeout=READ_S)
-        return self._reading.result() if done else {}
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + READ_S
+        # Others may begin a read whenever this one sleeps: what it waits for it holds itself.
+        while (reading := self._reading) is not None and not reading.done():
+            # A read that hangs keeps its thread; no further one is begun beside it.
+            left = min(ends, self._late_at) - loop.time()
+            if left <= 0:
+                return {}
+            await asyncio.wait([reading], timeout=left)
+        self._late_at = ends
+        reading = self._reading = loop.run_in_executor(None, _branches, directories)
+        done, _ = await asyncio.wait([reading], timeout=max(ends - loop.time(), 0.0))
+        return reading.result() if done else {}
 
 
 def _branches(directories: Iterable[str]) -> dict[str, str | None]:
