@@ -183,6 +183,7 @@ def compose(
     dispatch = DispatchService(engine, delivery_table, TargetTable(policy), sweep_table, wake, ids)
     endpoint_table, mailbox_table = EndpointTable(policy.live), MailboxTable()
     admission_table, book = AdmissionTable(engine.dialect, policy.live), AddressBook(endpoint_table, ids)
+    allowed = Allowed(allow)
     watch, posted_table = Watch(engine, mailbox_table, wake), PostedTable(engine.dialect, delivery_table)
     post = PostService(
         engine,
@@ -195,7 +196,7 @@ def compose(
         watch,
         ids,
         clock,
-        Allowed(allow),
+        allowed,
         Rates(rate_per_minute, time.monotonic),
     )
     return Office(
@@ -217,7 +218,7 @@ def compose(
         dispatch=dispatch,
         receipts=ReceiptService(engine, delivery_table, requests, wake),
         post=post,
-        replies=ReplyService(engine, posted_table, post, watch),
+        replies=ReplyService(engine, posted_table, post, watch, allowed),
         inbox=InboxService(engine, mailbox_table, delivery_table, endpoint_table, watch, wake),
         registry=Registry(engine, endpoint_table, wake, ids, directory),
         doorbell=Doorbell(

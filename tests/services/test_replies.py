@@ -11,7 +11,9 @@ import pytest
 from postroom.errors import Forbidden, Invalid, NotFound
 from postroom.message import AckMode, Message, Posted
 from postroom.model import Principal
+from postroom.office import compose
 from postroom.services import watch
+from postroom.services.allowed import Allowance
 from tests.conftest import Store
 from tests.offices import ADMIN, ANN, BOB, Bench
 from tests.processes import until
@@ -54,6 +56,40 @@ async def test_the_first_answer_of_somebody_else_counts(mail: Mail) -> None:
     assert (await first(ADMIN, asked.id)).answer == here.posted
 
 
+async def test_an_answer_is_no_way_around_the_allow_list(bench: Bench) -> None:
+    entries = [
+        Allowance(("ann", "cid"), ("*",)),
+        Allowance(("bob",), ("bob", "#team", "d[a-c]n")),
+        Allowance(("dan",), ("a[a-z]n",)),
+    ]
+    mail = Mail(Bench(bench.store, compose(bench.store, allow=entries)))
+    first = mail.office.replies.first
+
+    async def asked_by_ann() -> str:
+        return (await mail.send("where?", by=ANN, to="bob")).id
+
+    one = await asked_by_ann()
+    with pytest.raises(Forbidden):
+        await mail.send("to her", by=BOB, to="ann", reply_to=one)
+    hidden = await mail.send("to himself", by=BOB, to="bob", reply_to=one)
+    await mail.send("and to a third", by=BOB, to="dan", reply_to=one)
+    assert (await first(ANN, one)).answer is None
+    assert (await first(ADMIN, one)).answer == hidden.posted, "an admin may read it"
+    with pytest.raises(NotFound):
+        await mail.office.post.get(ANN, hidden.id)
+    # Who may write to her answers her wherever it is sent, and past what does not count.
+    await mail.send("here", by=Principal("dan"), to="aan", reply_to=one)
+    assert payload((await first(ANN, one)).answer) == "here"
+    # What came to her by a way that the list leaves open is an answer, whoever it is from.
+    two = await asked_by_ann()
+    await mail.office.registry.subscribe(ANN, "team", "ann")
+    await mail.send("to all", by=BOB, channel="team", reply_to=two)
+    assert payload((await first(ANN, two)).answer) == "to all"
+    three = await asked_by_ann()
+    await mail.send("by order", by=ADMIN, sender="bob", to="ann", reply_to=three)
+    assert payload((await first(ANN, three)).answer) == "by order"
+
+
 async def test_only_its_sender_and_admins_may_ask(mail: Mail) -> None:
     first = mail.office.replies.first
     asked = await mail.send(by=ANN, to="bob")
@@ -94,10 +130,10 @@ async def test_an_answer_between_the_look_and_the_sleep_is_not_missed(
     look = table.first_reply
     looks = 0
 
-    async def slow_look(tx: Any, message: Message) -> Posted | None:
+    async def slow_look(tx: Any, message: Message, *more: Any) -> Posted | None:
         nonlocal looks
         looks += 1
-        found = await look(tx, message)
+        found = await look(tx, message, *more)
         if looks == 1:
             await mail.send("quick", by=BOB, to="ann", reply_to=asked.id)
         return found

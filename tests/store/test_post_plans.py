@@ -62,7 +62,11 @@ HOT: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "messages_whole": ({"ids": ["m1", "m2"]}, ("message",)),
     "deliveries_of": ({"message_ids": ["m1", "m2"]}, ("deliveries_fan_out",)),
     "message_rebind": (REBIND, ("delivery", "endpoint")),
-    "reply_first": ({"id": "m7", "after": 7, "sender": "s7"}, ("messages_reply",)),
+    "reply_first": (
+        {"id": "m7", "after": 7, "sender": "s7", "viewer": "ann", "names": ["ann"], "writers": ["bob"]},
+        ("messages_reply", "deliveries_fan_out", "endpoint"),
+    ),
+    "reply_senders": ({"id": "m7", "after": 7, "sender": "s7"}, ("messages_reply",)),
     "message_list": ({"sender": "s7", "limit": 50}, ("messages_sender",)),
     "inbox_page": (INBOX, ("deliveries_inbox", "message")),
     "inbox_after_id": (INBOX, ("deliveries_inbox", "message")),

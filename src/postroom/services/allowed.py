@@ -35,6 +35,17 @@ class Allowed:
     def __init__(self, entries: Sequence[Allowance] = ()) -> None:
         self._entries = tuple(entries)
 
+    @property
+    def limits(self) -> bool:
+        """Whether there is any entry."""
+        return bool(self._entries)
+
+    def lets(self, sender: str, name: str) -> bool:
+        """Whether an agent may write as `sender` to whoever goes by this name."""
+        return not self._entries or any(
+            _covers(one.senders, sender) and _covers(one.recipients, name) for one in self._entries
+        )
+
     def check(self, principal: Principal, sender: str, new: NewMessage, addresses: Sequence[Address]) -> None:
         """Pass a message that this sender may write where it goes. Raises Forbidden naming the field and the list."""
         if not self._entries or principal.admin:

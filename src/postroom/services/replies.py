@@ -2,7 +2,8 @@
 
 A reply is a message that names the first one in reply_to, was admitted after it, and is from somebody else; the first
 of them by admission counts. It is told to the sender of what it answers, whoever it was sent to, and stays in the
-inbox that it came to: reading it here marks nothing.
+inbox that it came to: reading it here marks nothing. Where an allow-list holds its sender back from who asked, it
+counts only when who asked may read it anyhow: an answer is no way around the list.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import asyncio
 from postroom import limits
 from postroom.errors import Forbidden
 from postroom.limits import MAX_WAIT
-from postroom.message import Message, Reply
+from postroom.message import Message, Posted, Reply
 from postroom.model import Principal
+from postroom.services.allowed import Allowed
 from postroom.services.post import PostService
 from postroom.services.refusals import named_message
 from postroom.services.watch import Watch
@@ -24,10 +26,11 @@ from postroom.store.posted import PostedTable
 class ReplyService:
     """Looks for the answer to a message, and waits for it."""
 
-    def __init__(self, engine: Engine, table: PostedTable, post: PostService, watch: Watch) -> None:
+    def __init__(self, engine: Engine, table: PostedTable, post: PostService, watch: Watch, allowed: Allowed) -> None:
         self._table = table
         self._post = post
         self._watch = watch
+        self._allowed = allowed
         self._reader = Reader(engine)
 
     async def first(self, principal: Principal, id_: str, wait_ms: int = 0) -> Reply:
@@ -51,8 +54,16 @@ class ReplyService:
         asked = await self._post.get(principal, id_)
         if not _asked_by(principal, asked.message):
             raise Forbidden(f"only the sender of {id_} may wait for its answer", field="id")
-        answer = await self._table.first_reply(self._reader, asked.message)
-        return Reply(asked, answer)
+        return Reply(asked, await self._first(principal, asked.message))
+
+    async def _first(self, principal: Principal, asked: Message) -> Posted | None:
+        viewer, writers = None, list[str]()
+        if self._allowed.limits and not principal.admin:
+            viewer = principal.name
+            senders = await self._table.answerers(self._reader, asked)
+            writers = [sender for sender in senders if self._allowed.lets(sender, asked.sender)]
+        names = (principal.name, *principal.speaks_as)
+        return await self._table.first_reply(self._reader, asked, viewer, names, writers)
 
 
 def _asked_by(principal: Principal, asked: Message) -> bool:

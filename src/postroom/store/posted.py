@@ -41,9 +41,27 @@ class PostedTable:
             of[delivery.message_id].append(delivery)
         return [Posted(message, tuple(of[message.id])) for message in messages]
 
-    async def first_reply(self, tx: Tx, asked: Message) -> Posted | None:
-        """The first message that answers this one, of whoever is not its sender, with its deliveries."""
-        rows = await tx.rows("reply_first", id=asked.id, after=asked.seq, sender=asked.sender)
+    async def answerers(self, tx: Tx, asked: Message) -> list[str]:
+        """Whoever answered this message, its sender not among them."""
+        rows = await tx.rows("reply_senders", id=asked.id, after=asked.seq, sender=asked.sender)
+        return [row[0] for row in rows]
+
+    async def first_reply(
+        self, tx: Tx, asked: Message, viewer: str | None, globs: Sequence[str], writers: Sequence[str]
+    ) -> Posted | None:
+        """The first message that answers this one, of whoever is not its sender, with its deliveries.
+
+        For a `viewer` only of those that concern it or the names it speaks as, or are from `writers`.
+        """
+        rows = await tx.rows(
+            "reply_first",
+            id=asked.id,
+            after=asked.seq,
+            sender=asked.sender,
+            viewer=viewer,
+            names=self._patterns(globs),
+            writers=list(writers),
+        )
         found = await self._with_deliveries(tx, [message_of(row) for row in rows])
         return found[0] if found else None
 

@@ -18,10 +18,11 @@ select {message:m} from messages m where substr(m.correlation_id, 1, 3) = 'td_' 
   and m.correlation_id = :about
 order by m.seq desc limit :limit
 
--- The first answer to a message that somebody else sent after it.
--- name: reply_first
-select {message:m} from messages m where m.reply_to = :id and m.seq > :after and m.sender <> :sender
-order by m.seq limit 1
+-- Who else answered a message after it was sent.
+-- name: reply_senders
+with answers as materialized (select m.sender from messages m
+  where m.reply_to = :id and m.seq > :after and m.sender <> :sender order by m.seq)
+select distinct sender from answers
 
 -- The texts of the list parameter names, globs as this engine has them, cover $1.
 -- fragment: spoken [postgres]
@@ -34,6 +35,15 @@ exists (select 1 from json_each(:names) s where $1 glob s.value)
 -- fragment: concerns
 (m.created_by = :viewer or {spoken:m.sender} or exists (select 1 from deliveries d where d.message_id = m.id
   and ({spoken:d.mailbox} or d.endpoint_id in (select e.id from endpoints e where e.created_by = :viewer))))
+
+-- The first answer to a message that somebody else sent after it. Unlike in a list there are few candidates: a value
+-- for each, where PostgreSQL would make of `exists` a table of all deliveries.
+-- name: reply_first
+select {message:m} from messages m where m.reply_to = :id and m.seq > :after and m.sender <> :sender
+[viewer] and (m.sender {among:writers} or m.created_by = :viewer or {spoken:m.sender}
+[viewer]   or (select 1 from deliveries d left join endpoints e on e.id = d.endpoint_id
+[viewer]     where d.message_id = m.id and (e.created_by = :viewer or {spoken:d.mailbox}) limit 1) = 1)
+order by m.seq limit 1
 
 -- name: message_list slow
 select {message:m} from messages m where 1 = 1
