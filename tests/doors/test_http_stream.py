@@ -133,6 +133,10 @@ async def test_whoever_may_not_ask_is_refused(rig: Rig, monkeypatch: pytest.Monk
     refusal(await ask(rig, "root", "GET", "/stream", origin="http://evil.example"), 403, "forbidden")
     refusal(await ask(rig, "root", "GET", "/stream", host="evil.example"), 403, "forbidden")
     assert (await ask(rig, "root", "POST", "/stream", {})).status_code == 405
+    monkeypatch.setattr(happenings, "MOST_EACH", 0)
+    answer = await ask(rig, "ann", "GET", "/stream")
+    refusal(answer, 429, "rate_limited")
+    assert int(answer.headers["retry-after"]) > 0
     monkeypatch.setattr(happenings, "MOST_LISTENERS", 0)
     answer = await ask(rig, "root", "GET", "/stream")
     refusal(answer, 503, "unavailable")

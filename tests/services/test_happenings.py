@@ -14,13 +14,13 @@ import pytest
 
 from postroom.desk import ClaimNext
 from postroom.endpoint import CarrierKind, NewEndpoint
-from postroom.errors import Invalid, PostroomError, Unavailable
+from postroom.errors import Invalid, PostroomError, RateLimited, Unavailable
 from postroom.event import Incoming
 from postroom.happening import KINDS, LAGGED, WHATS, Happening, HappeningFilter, fits
 from postroom.message import AckMode, Written
 from postroom.model import NewTodo, OutcomeItem, Principal, Todo, TodoChange, Verb
 from postroom.services import rules as rules_module
-from postroom.services.happenings import BUFFER, MOST_LISTENERS, MOST_NAMED, Listener
+from postroom.services.happenings import BUFFER, KEPT_FOR_ADMINS, MOST_EACH, MOST_LISTENERS, MOST_NAMED, Listener
 from postroom.sources.settings import build_sources
 from postroom.store.postgres import PostgresEngine
 from tests.offices import ADMIN, ANN, BOB, Bench
@@ -484,6 +484,32 @@ async def test_the_number_of_listeners_is_bounded(bench: Bench) -> None:
             await many.enter_async_context(happenings.subscribe(ADMIN))
     assert happenings.listening == 0
     assert not bench.office.wake.heard
+
+
+async def test_no_agent_and_no_number_of_them_takes_every_place(bench: Bench) -> None:
+    happenings = bench.office.happenings
+    async with AsyncExitStack() as many, AsyncExitStack() as left:
+
+        async def listen(who: Principal, times: int) -> None:
+            for _ in range(times):
+                await many.enter_async_context(happenings.subscribe(who))
+
+        await listen(ANN, MOST_EACH - 1)
+        await left.enter_async_context(happenings.subscribe(ANN))
+        with pytest.raises(RateLimited, match=f"ann listens {MOST_EACH} times already"):
+            await listen(ANN, 1)
+        await left.aclose()
+        await listen(ANN, 1)
+        for number in range((MOST_LISTENERS - KEPT_FOR_ADMINS) // MOST_EACH - 1):
+            await listen(Principal(f"agent-{number}"), MOST_EACH)
+        others = MOST_LISTENERS - KEPT_FOR_ADMINS - happenings.listening
+        await listen(Principal("late"), others)
+        with pytest.raises(Unavailable, match="kept for admins"):
+            await listen(Principal("later"), 1)
+        await listen(ADMIN, KEPT_FOR_ADMINS)
+        with pytest.raises(Unavailable):
+            await listen(ADMIN, 1)
+    assert happenings.listening == 0
 
 
 async def test_the_end_of_all_listening_gives_what_waits_first(bench: Bench, listen: Listen) -> None:

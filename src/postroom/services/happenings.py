@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Final, Self
 
 from postroom import limits, postage
-from postroom.errors import Invalid, Unavailable
+from postroom.errors import Invalid, RateLimited, Unavailable
 from postroom.happening import KINDS, LAGGED, WHATS, Happening, HappeningFilter, fits
 from postroom.model import Principal
 from postroom.services.tellings import Told
@@ -25,6 +25,10 @@ from postroom.services.watch import Watch
 BUFFER: Final = 256
 """How many happenings wait for one who reads slowly; what comes beyond them is one `lagged`."""
 MOST_LISTENERS: Final = 200
+KEPT_FOR_ADMINS: Final = 40
+"""How many of these places only admins take: who looks for what is wrong must hear of it."""
+MOST_EACH: Final = 32
+"""How many places the holders of one agent's token take together."""
 MOST_NAMED: Final = 50
 """How many queues, mailboxes or kinds one filter may name."""
 
@@ -40,6 +44,10 @@ class Listener:
         self._waiting: deque[Happening] = deque()
         self._more = asyncio.Event()
         self._closed = False
+
+    def of(self, principal: Principal) -> bool:
+        """Whether this principal listens."""
+        return self._principal.name == principal.name
 
     def offer(self, told: Told) -> None:
         """Let it wait to be read, when this is one who may see and wants it."""
@@ -111,7 +119,8 @@ class Happenings:
         """Listen while inside: what happens from now on, of what the principal may see and the filter wants.
 
         One who reads too slowly is told so by one `lagged`, and by nothing else of what was lost. Raises Invalid naming
-        the filter's field, and Unavailable when too many listen, or nobody may any more.
+        the filter's field, RateLimited when this agent listens too often, and Unavailable when too many others do, or
+        nobody may any more.
         """
         return self._subscribe(principal, check_happening_filter(wanted or HappeningFilter()))
 
@@ -119,8 +128,7 @@ class Happenings:
     async def _subscribe(self, principal: Principal, wanted: HappeningFilter) -> AsyncIterator[Listener]:
         if self._closed:
             raise Unavailable("the store is stopping: nobody listens any more")
-        if len(self._listeners) >= MOST_LISTENERS:
-            raise Unavailable(f"{MOST_LISTENERS} listen already, which is the most; try again later")
+        self._check_place(principal)
         listener = Listener(principal, wanted)
         if not self._listeners:
             self._wake.hear(self._hear, self._missed)
@@ -137,6 +145,14 @@ class Happenings:
             self._listeners.discard(listener)
             if not self._listeners:
                 self._wake.hear(None, None)
+
+    def _check_place(self, principal: Principal) -> None:
+        most = MOST_LISTENERS if principal.admin else MOST_LISTENERS - KEPT_FOR_ADMINS
+        if not principal.admin and sum(one.of(principal) for one in self._listeners) >= MOST_EACH:
+            raise RateLimited(f"{principal.name} listens {MOST_EACH} times already, which is the most for one token")
+        if len(self._listeners) >= most:
+            whose = "" if principal.admin else ", besides those kept for admins"
+            raise Unavailable(f"{len(self._listeners)} listen already, which is the most{whose}; try again later")
 
     def _hear(self, telling: Callable[[int], Iterable[Told]]) -> None:
         try:

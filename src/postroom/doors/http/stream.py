@@ -150,6 +150,7 @@ ROUTES = (
         stream,
         {200: HAPPENING},
         query=StreamQuery,
+        refusals=(429,),
         streams=True,
     ),
 )
