@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+from postroom.errors import PostroomError, Unauthenticated, Unavailable
+from postroom.message import Reply
 from postroom.model import Principal
 from postroom.services.allowed import Allowance, Allowed
 from postroom.services.rates import Rates
+from postroom.services.replies import ReplyService
 from tests.doors.http_rig import Rig, until
 from tests.doors.mcp_rig import ERAS, at_desk, good, refused
 from tests.doors.test_mcp_mail import agent, in_process, over_http
@@ -48,6 +51,30 @@ async def test_with_no_answer_the_same_call_asks_again(rig: Rig, post_of: Any) -
         # By the id that was given, though the caller chose none.
         again = await good(ann, "send_message", **question, msg_id=told["ask_again"]["msg_id"])
         assert (again["id"], again["deduplicated"], again["reply"]) == (told["id"], True, None)
+        await good(bob, "send_message", to="ann", payload="Yes.", reply_to=told["id"])
+        answered = await good(ann, "send_message", **question, msg_id=told["id"])
+        assert answered["reply"]["payload"] == "Yes."
+        assert len((await good(bob, "swarm_read"))["messages"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("post_of", "fault"),
+    [(in_process, Unavailable("the store is stopping")), (over_http, Unauthenticated("the token was revoked"))],
+    ids=["here", "http"],
+)
+async def test_a_waiting_that_breaks_off_says_what_was_sent(
+    rig: Rig, post_of: Any, monkeypatch: pytest.MonkeyPatch, fault: PostroomError
+) -> None:
+    async def away(*_: Any) -> Reply:
+        raise fault
+
+    async with agent(rig, post_of, "auto") as ann, agent(rig, post_of, "auto", "bob") as bob:
+        question = {"to": "bob", "payload": "Done?", "wait_reply_s": 50}
+        with monkeypatch.context() as patch:
+            patch.setattr(ReplyService, "first", away)
+            told = await good(ann, "send_message", **question)
+        assert (told["reply"], told["message"]["id"], told["ask_again"]["msg_id"]) == (None, told["id"], told["id"])
+        assert fault.message in told["ask_again"]["how"]
         await good(bob, "send_message", to="ann", payload="Yes.", reply_to=told["id"])
         answered = await good(ann, "send_message", **question, msg_id=told["id"])
         assert answered["reply"]["payload"] == "Yes."

@@ -17,6 +17,7 @@ _FRAME_BYTES = 1024
 _ROOM = MAX_RESULT_BYTES - _FRAME_BYTES
 _ANY_OFFSET = 999_999
 _MOST_LISTED = 10
+_MOST_SAID = 300
 _RECEIPT_BYTES = 4 * 1024
 """What an answer to a message leaves for the receipt of that message."""
 
@@ -81,13 +82,18 @@ def part_of(posted: Posted, field: str, offset: int) -> dict[str, Any]:
     return part(text, offset, id=posted.message.id, field=field)
 
 
-def replied(reply: Reply) -> dict[str, Any]:
-    """The receipt of a message that was asked about and the first answer to it, or how to wait for it again."""
+def replied(reply: Reply, broken: str = "") -> dict[str, Any]:
+    """The receipt of a message that was asked about and the first answer to it, or how to wait for it again.
+
+    broken: why the waiting ended before its time, where it did.
+    """
     asked = reply.asked.message.id
     if reply.answer is None:
         shown: dict[str, Any] = {"reply": None}
         if not reply.in_vain:
             how = f"call send_message again, the same but for msg_id={asked}: it is not sent twice, and waits again"
+            if broken:
+                how = f"it was sent, but the waiting broke off ({broken[:_MOST_SAID]}): shortly {how}"
             shown["ask_again"] = {"msg_id": asked, "how": how}
         return {"message": receipt(reply.asked, size_of(shown)), **shown}
     view = mail_wire.message_view(reply.answer.message)

@@ -7,8 +7,8 @@ from typing import Any
 from postroom.doors.mcp import mail_arguments as args
 from postroom.doors.mcp import mail_results as results
 from postroom.doors.mcp.spec import PART, TIME, Caller, Spec, answers, text
-from postroom.errors import Invalid
-from postroom.message import DeliveryState, Priority
+from postroom.errors import Invalid, PostroomError
+from postroom.message import DeliveryState, Priority, Reply
 from postroom.postage import check_message_id, check_party
 
 
@@ -31,7 +31,11 @@ async def _send(caller: Caller, given: args.SendMessage) -> dict[str, Any]:
         return shown
     if given.wait_reply_s is None:
         return {**shown, "message": results.receipt(admitted.posted)}
-    reply = await caller.post.reply(admitted.id, wait_s=given.wait_reply_s)
+    try:
+        reply = await caller.post.reply(admitted.id, wait_s=given.wait_reply_s)
+    except PostroomError as error:
+        # It is on its way all the same: who repeats this call without the id would send it twice.
+        return {**shown, **results.replied(Reply(admitted.posted, None), error.message)}
     return {**shown, **results.replied(reply)}
 
 
