@@ -264,3 +264,19 @@ def test_a_message_through_a_pipe(daemon: FakeDaemon) -> None:
     assert done.returncode == 1
     assert b"too_large" in done.stderr
     assert daemon.asked == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--to", "ses_a", "--to", "ses_b", "hi"),
+        ("--priority", "low", "--priority=low", "ses_a", "hi"),
+        ("ses_a", "hi", "--msg-id", "a", "--msg-id", "b"),
+    ],
+)
+def test_an_option_is_given_once(daemon: FakeDaemon, capsys: Output, words: tuple[str, ...]) -> None:
+    for sending in (pigeon_send, opencode_send):
+        assert sending(*words) == 2
+        assert "given several times; expected once" in capsys.readouterr().err
+    assert not daemon.asked
+    assert opencode_send("--url", "http://127.0.0.1:1", "ses_a", "hi", "--url", "http://127.0.0.1:2") == 2

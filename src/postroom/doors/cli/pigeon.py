@@ -48,8 +48,24 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+class _Once(argparse.Action):
+    """Stores the value of an option that is given once: of two argparse would silently take the last."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        if getattr(namespace, self.dest, None) is not self.default:
+            raise argparse.ArgumentError(self, "given several times; expected once")
+        setattr(namespace, self.dest, values)
+
+
 def add_sending(parser: argparse.ArgumentParser) -> None:
-    """The options that say what is sent, and as whom."""
+    """The options that say what is sent, and as whom; each of them, and of those that are added later, once."""
+    parser.register("action", None, _Once)
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--to", metavar="SESSION", help="whom it is for")
     where.add_argument("--channel", metavar="CHANNEL", help="whoever is subscribed to this channel")

@@ -2,17 +2,20 @@
 
 Typer hands each word to a schema library whose import costs more than the rest of a verb together. `Verbs` gives every
 parameter of a command that runs a reader of its own instead; where Typer has no place for one, it goes on as before.
+An option that takes one value is given once: of two Typer would silently take the last.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, get_args
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+from typer.exceptions import TyperException
 
 _UNITS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION: Final = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)([smhd]?)")
@@ -37,6 +40,12 @@ class PlainCommand(TyperCommand):
     def get_params(self, ctx: Any) -> Any:
         """The parameters, `--help` among them, as they are about to be read."""
         return _read_plainly(super().get_params(ctx))
+
+    def make_parser(self, ctx: Any) -> Any:
+        """The parser of its words; it refuses what is given twice, and names what a missing value may be."""
+        parser = super().make_parser(ctx)
+        parser.parse_args = _strictly(parser.parse_args, ctx)  # type: ignore[method-assign]
+        return parser
 
 
 class PlainGroup(TyperGroup):
@@ -75,6 +84,32 @@ def _read_plainly(params: Any) -> Any:
         if getattr(param, "_runtime_param", True) is None:
             param._runtime_param = PlainReader(param.type_descriptor)
     return params
+
+
+def _strictly(parse: Callable[..., Any], ctx: Any) -> Callable[..., Any]:
+    def parsed(args: list[str]) -> Any:
+        try:
+            opts, left, order = parse(args=args)
+        except TyperException as error:
+            # Of an option that is known and takes a value, nothing else is wrong here than that there is none.
+            named = getattr(error, "option_name", None)
+            param = next((param for param in ctx.command.get_params(ctx) if named in param.opts), None)
+            if param is None or param.is_flag:
+                raise
+            raise typer.BadParameter(f"a value is missing: {_values(param)}", ctx=ctx, param=param) from None
+        for param, times in Counter(order).items():
+            single = param.param_type_name == "option" and not (param.is_flag or param.multiple or param.count)
+            if times > 1 and single and not ctx.resilient_parsing:
+                raise typer.BadParameter(f"given {times} times; expected once", ctx=ctx, param=param)
+        return opts, left, order
+
+    return parsed
+
+
+def _values(param: Any) -> str:
+    described = getattr(param, "type_descriptor", None)
+    choices = getattr(described, "choices", None)
+    return f"expected one of {', '.join(map(str, choices))}" if choices else f"expected {param.metavar or 'a text'}"
 
 
 def seconds(text: str) -> float | int:
