@@ -79,11 +79,12 @@ def test_what_nobody_can_answer_is_exit_1(daemon: FakeDaemon, capsys: Output) ->
     assert taken.err == "nobody can answer it: it came to nobody\n"
 
 
+@pytest.mark.parametrize("answer", [None, (503, {"error": {"code": "unavailable", "message": "it is starting"}})])
 def test_it_waits_on_beyond_one_wait_and_a_daemon_that_comes_back(
-    daemon: FakeDaemon, capsys: Output, monkeypatch: pytest.MonkeyPatch
+    daemon: FakeDaemon, capsys: Output, monkeypatch: pytest.MonkeyPatch, answer: Any
 ) -> None:
     monkeypatch.setattr(reply, "PAUSE_S", 0.01)
-    daemon.answers["GET", REPLY] = None
+    daemon.answers["GET", REPLY] = answer
 
     def come_back() -> None:
         wait_until(lambda: len(daemon.asked) >= 2, "the verb has looked once")

@@ -53,7 +53,7 @@ def inbox(
         if unread:
             answer = _unread(daemon, asked, DEFAULT_LIMIT if limit is None else limit)
         else:
-            answer = daemon.ask("GET", "/v1/inbox", query=given(since=since, **asked), wait_s=wait or 0.0)
+            answer = _waited(daemon, given(since=since, **asked))
         if mark_read and answer["messages"]:
             read = {"for": answer["mailbox"], "since": answer["next_since"]}
             answer["unread"] = daemon.ask("POST", "/v1/inbox/read", read)["unread"]
@@ -76,7 +76,16 @@ def _unread(daemon: Daemon, asked: Mapping[str, Any], limit: int) -> dict[str, A
         since = answer["next_since"]
     if not wait:
         return answer
-    return daemon.ask("GET", "/v1/inbox", query={**asked, "limit": limit, "since": answer["next_since"]}, wait_s=wait)
+    return _waited(daemon, {**asked, "limit": limit, "since": answer["next_since"]})
+
+
+def _waited(daemon: Daemon, query: Mapping[str, Any]) -> dict[str, Any]:
+    from postroom.doors.cli.waiting import wait_for
+
+    def ask(wait_s: float) -> dict[str, Any]:
+        return daemon.ask("GET", "/v1/inbox", query={**query, "wait_s": wait_s or None}, wait_s=wait_s)
+
+    return wait_for(ask, lambda answer: answer["messages"], query.get("wait_s") or 0.0)
 
 
 def _after(answer: Mapping[str, Any], fresh: list[dict[str, Any]], limit: int) -> str:

@@ -10,6 +10,7 @@ import typer
 from postroom.doors.cli.asking import REFUSED
 from postroom.doors.cli.message_shown import recipient, standing
 from postroom.doors.cli.table import line, note, print_json, printed, short_time
+from postroom.errors import Unavailable
 
 if TYPE_CHECKING:
     from postroom.doors.cli.connection import Daemon
@@ -49,7 +50,7 @@ def _look(daemon: Daemon, path: str, answer: dict[str, Any], within_s: float, as
             seen = daemon.ask("GET", path, query=query, wait_s=asked_s)
             if seen["reply"] is not None or seen["in_vain"] or time.monotonic() >= ends:
                 return seen
-        except Unreachable:
+        except (Unreachable, Unavailable):
             # The message is kept, and its daemon may be on its way back.
             if time.monotonic() + PAUSE_S >= ends:
                 if as_json and "message" in answer:

@@ -22,6 +22,7 @@ from postroom.doors.cli.pane import name_here
 from postroom.doors.cli.plain import seconds
 from postroom.doors.cli.reply import LONGEST_WAIT_S, PAUSE_S, UNDER_WAY, wait_for_reply
 from postroom.doors.cli.table import line, note, print_json
+from postroom.errors import Unavailable
 
 if TYPE_CHECKING:
     from postroom.doors.cli.connection import Daemon
@@ -156,7 +157,7 @@ def _await(daemon: Daemon, answer: dict[str, Any], until: Awaited, within_s: flo
             query = {"until": until, "wait_s": f"{asked_s:.3f}"}
             seen = daemon.ask("GET", path_of(answer["id"]), query=query, wait_s=asked_s)
             answer["message"] = seen["message"]
-        except Unreachable:
+        except (Unreachable, Unavailable):
             # The message is kept, and its daemon may be on its way back.
             if time.monotonic() + PAUSE_S >= ends:
                 if as_json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -142,10 +142,19 @@ def claim_next(
     data: Data = None,
 ) -> None:
     """Claim the next todo of the queues; nothing there is no error."""
-    body = given(queues=queues or None, wait_s=wait, limit=limit, ttl_s=ttl, claim_key=claim_key)
+    from postroom.doors.cli.waiting import wait_for
+
+    if wait and claim_key is None:
+        # A claim whose answer is lost when the daemon goes away is given again to whoever asks by its key.
+        claim_key = os.urandom(12).hex()
+    body = given(queues=queues or None, limit=limit, ttl_s=ttl, claim_key=claim_key)
     with asking(as_json, data) as daemon:
         body |= given(worker=worker or worker_here(daemon, os.environ))
-        answer = daemon.ask("POST", "/v1/todos/claim", body, wait_s=wait or 0.0)
+
+        def ask(wait_s: float) -> dict[str, Any]:
+            return daemon.ask("POST", "/v1/todos/claim", body | given(wait_s=wait_s or None), wait_s=wait_s)
+
+        answer = wait_for(ask, lambda answer: answer["todos"], wait or 0.0)
     tell(answer, as_json, show_claimed)
 
 
