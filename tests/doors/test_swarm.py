@@ -10,7 +10,9 @@ import httpx2
 import pytest
 
 from postroom.doors.http.mail_fields import LETTER
+from postroom.endpoint import CarrierKind, NewEndpoint
 from tests.doors.http_rig import HOST, Rig, ask, get, hand_off, post
+from tests.offices import ADMIN
 
 A, B = "ses_aaaa", "ses_bbbb"
 GOOD = {"from": A, "to": B, "payload": "hello"}
@@ -200,6 +202,15 @@ async def test_an_answer_to_nothing_is_refused(rig: Rig) -> None:
     answer = await send(rig, reply_to="msg_nowhere")
     assert answer.status_code in {400, 404}
     assert "msg_nowhere" in refused(answer, answer.status_code)
+
+
+async def test_those_of_one_name_are_told_by_their_ids(rig: Rig) -> None:
+    registry = rig.office.registry
+    twins = [NewEndpoint(CarrierKind.CHANNEL, {}, f"channel:{n}", name="twin") for n in range(2)]
+    both = [(await registry.attach(ADMIN, twin)).id for twin in twins]
+    answer = await send(rig, to="twin")
+    said = refused(answer, 409)
+    assert all(id_ in said for id_ in both)
 
 
 async def test_too_much_is_a_413(rig: Rig) -> None:

@@ -28,6 +28,7 @@ from postroom.postage import DEFAULT_KIND, check_party, check_priority
 from postroom.text import check_text, dump_json, parse_json, printable
 
 _DIGITS = 9
+MAX_NAMED = 20
 
 Enter = Callable[[Scope], Awaitable[Principal]]
 
@@ -57,7 +58,7 @@ class SwarmDoor:
         except Gone:
             raise
         except PostroomError as error:
-            return _told(error_answer(error), error.message)
+            return _told(error_answer(error), _words(error))
         except Exception:
             log.exception("%s %s failed", scope["method"], printable(scope["path"][:100]))
             return _told(fault_answer(), PostroomError.hint)
@@ -83,6 +84,12 @@ class SwarmDoor:
 def _method(scope: Scope, *allowed: str) -> None:
     if scope["method"] not in allowed:
         raise WrongMethod(scope["method"], allowed)
+
+
+def _words(error: PostroomError) -> str:
+    """What a refusal says where there is room for words alone."""
+    among = error.details.get("endpoints")
+    return f"{error.message}: {', '.join(map(str, among[:MAX_NAMED]))}" if isinstance(among, list) else error.message
 
 
 def _message(given: Mapping[str, Any]) -> NewMessage:

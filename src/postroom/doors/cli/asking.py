@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -17,7 +17,7 @@ import typer
 
 from postroom.doors.cli.plain import seconds
 from postroom.doors.cli.table import note, print_json
-from postroom.errors import Invalid, Misconfigured, PostroomError
+from postroom.errors import Ambiguous, Invalid, Misconfigured, PostroomError
 from postroom.text import parse_json
 
 if TYPE_CHECKING:
@@ -71,6 +71,14 @@ def asking(as_json: bool, data: Path | None) -> Iterator[Daemon]:
             raise typer.Exit(USAGE) from None
         try:
             yield daemon
+        except Ambiguous as error:
+            among = error.details.get("endpoints")
+            if as_json or not isinstance(among, list):
+                raise
+            from postroom.doors.cli.occupant import apart
+
+            _tell(error, error.advice, as_json, apart(daemon, among))
+            raise typer.Exit(REFUSED) from None
         except Unreachable as error:
             _tell(error, error.hint, as_json)
             raise typer.Exit(UNREACHABLE) from None
@@ -93,7 +101,7 @@ def refusing(as_json: bool) -> Iterator[None]:
         raise typer.Exit(REFUSED) from None
 
 
-def _tell(error: PostroomError | Unreachable, hint: str, as_json: bool) -> None:
+def _tell(error: PostroomError | Unreachable, hint: str, as_json: bool, among: Sequence[str] = ()) -> None:
     told = {"hint": hint, **error.as_dict()}
     if as_json:
         print_json({"error": told}, sys.stderr)
@@ -105,6 +113,8 @@ def _tell(error: PostroomError | Unreachable, hint: str, as_json: bool) -> None:
     stands = [f"{key} {told[key]}" for key in known if told.get(key) is not None]
     if stands:
         note(f"stands: {', '.join(stands)}")
+    for one in among:
+        note(f"  {one}")
     note(f"hint: {told['hint']}")
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from postroom.doors.cli.asking import AsJson, Data, asking, given
+from postroom.doors.cli.occupant import place
 from postroom.doors.cli.table import short_time, table, tell
 
 
@@ -68,16 +69,15 @@ def _show_who(answer: Mapping[str, Any]) -> None:
     def work(one: Mapping[str, Any]) -> str | None:
         return None if one["todo_id"] is None else f"{one['todo_id']} {one['todo_title'] or ''}".rstrip()
 
-    def place(one: Mapping[str, Any]) -> str | None:
-        if one["directory"] is None:
-            return None
-        return str(one["directory"]) + (f" ({one['branch']})" if one["branch"] else "")
-
+    # A name that several have is told apart by what one of them is sent to by.
+    names = [one["name"] for one in answer["who"]]
+    ids = len(set(names)) < len(names)
     table(
-        ("name", "by", "live", "where", "works on", "channels", "queues", "heard of"),
+        ("name", *(("id",) if ids else ()), "by", "live", "where", "works on", "channels", "queues", "heard of"),
         [
             (
                 one["name"],
+                *((one["endpoint_id"],) if ids else ()),
                 one["carrier"],
                 one["live"],
                 place(one),
