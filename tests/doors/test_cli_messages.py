@@ -195,6 +195,9 @@ def test_wait_leaves_with_the_outcome(
     if FAILED in deliveries:
         assert f"{SESSION}: no_such_target, no session ses_reader".replace(", ", ": ") in taken.err
     assert ("postroom message show" in taken.err) == (code == 4)
+    if code == 4:
+        stands = "still on its way" if until == "handed_off" else second.removeprefix(f"{MESSAGE} ").split(" to ")[0]
+        assert f"not {until} by the deadline; it is {stands}: " in taken.err
 
     assert leave(*words, "--json") == code
     told = json.loads(capsys.readouterr().out)

@@ -1,4 +1,4 @@
-"""Several of one name: what is refused because of them says how each can be named, and `who` tells them apart."""
+"""Names: several who have one are told apart, nobody who has one is said, and an endpoint's id is shown as its name."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from postroom.endpoint import CarrierKind
 from tests.doors import fake_daemon
 from tests.doors.command import leave
 from tests.doors.fake_daemon import FakeDaemon
-from tests.doors.fake_post import occupant
+from tests.doors.fake_post import MESSAGE, delivery, message, occupant, sent
 
 Output = pytest.CaptureFixture[str]
 ONE, TWO, THREE = (f"ep_01890000-0000-7000-8000-00000000000{n}" for n in (1, 2, 3))
@@ -82,3 +83,35 @@ def test_who_tells_namesakes_apart(daemon: FakeDaemon, capsys: Output) -> None:
     daemon.answer("GET", "/v1/who", {"who": [both[0], occupant(name="bob", endpoint_id=None)]})
     assert leave("who") == 0
     assert "ep_" not in capsys.readouterr().out
+
+
+def test_an_inbox_that_nobody_sits_at_is_said(daemon: FakeDaemon, capsys: Output) -> None:
+    waits = delivery("injected", carrier=CarrierKind.INBOX, endpoint_id=None, mailbox="bobb")
+    daemon.answer("POST", "/v1/messages", sent(waits, addressed="bobb"), 202)
+    assert leave("send", "--to", "bobb", "hi") == 0
+    taken = capsys.readouterr()
+    assert taken.out == f"{MESSAGE} injected to bobb\n"
+    assert taken.err == "nobody named bobb is attached: it waits in the inbox of that name until it is read\n"
+    assert leave("send", "--to", "bobb", "hi", "--json") == 0
+    assert capsys.readouterr().err == ""
+    there = delivery("injected", carrier=CarrierKind.INBOX, endpoint_id=ONE, mailbox="bob")
+    for answer in (
+        sent(there, addressed="bob"),
+        sent(delivery("injected"), addressed="ses_1"),
+        sent(waits, addressed="bobb", deduplicated=True),
+        sent(waits, addressed=None, channel="team"),
+    ):
+        daemon.answer("POST", "/v1/messages", answer, 202)
+        assert leave("send", "--to", "bob", "hi") == 0
+        assert capsys.readouterr().err == ""
+
+
+def test_what_went_to_an_endpoint_is_listed_by_its_name(daemon: FakeDaemon, capsys: Output) -> None:
+    rung = message(delivery("injected", endpoint_id=ONE, mailbox="reviewer"), addressed=ONE)
+    nameless = message(delivery("injected", endpoint_id=TWO, mailbox=TWO), addressed=TWO)
+    daemon.answer("GET", "/v1/messages", {"messages": [rung, nameless], "next_cursor": None})
+    for words in (("history",), ("message", "list")):
+        assert leave(*words) == 0
+        _, first, second = capsys.readouterr().out.splitlines()
+        assert first.split()[2] == "reviewer"
+        assert second.split()[2] == TWO

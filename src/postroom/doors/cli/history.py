@@ -9,7 +9,7 @@ import typer
 
 from postroom.doors.cli.asking import AsJson, Cursor, Data, Limit, asking, given
 from postroom.doors.cli.message import State
-from postroom.doors.cli.message_shown import recipient, standing
+from postroom.doors.cli.message_shown import standing, whom
 from postroom.doors.cli.table import note, short_time, table, tell
 
 
@@ -43,7 +43,7 @@ def _show(answer: Mapping[str, Any]) -> None:
             (
                 one["id"],
                 one["from"],
-                recipient(one),
+                whom(one),
                 standing(one),
                 _tries(one["deliveries"]),
                 short_time(one["created_at"]),

@@ -25,6 +25,14 @@ def recipient(message: Mapping[str, Any]) -> str:
     return f"#{message['channel']}" if message["channel"] is not None else str(message["to"] or message["target_repo"])
 
 
+def whom(message: Mapping[str, Any]) -> str:
+    """The same by name: an endpoint that was meant by its id goes by the name of its inbox."""
+    named = recipient(message)
+    if named.startswith("ep_") and len(message["deliveries"]) == 1:
+        return str(message["deliveries"][0]["mailbox"])
+    return named
+
+
 def show_line(answer: Mapping[str, Any]) -> None:
     """Print a message in one line."""
     message = answer["message"]
@@ -100,7 +108,7 @@ def show_list(answer: Mapping[str, Any]) -> None:
             (
                 one["id"],
                 one["from"],
-                recipient(one),
+                whom(one),
                 one["kind"],
                 one["priority"],
                 standing(one),

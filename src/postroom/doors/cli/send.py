@@ -195,7 +195,9 @@ def _tell_outcome(answer: dict[str, Any], outcome: str, until: Awaited, as_json:
         if not message["deliveries"]:
             note(f"nobody is subscribed to {message['channel']}")
         if outcome == "under_way":
-            note(f"not {until} by the deadline; it is still on its way: postroom message show {message['id']}")
+            pending = all(one["state"] == "pending" for one in message["deliveries"])
+            stands = "still on its way" if pending else standing(message)
+            note(f"not {until} by the deadline; it is {stands}: postroom message show {message['id']}")
     if outcome != until:
         raise typer.Exit(UNDER_WAY if outcome == "under_way" else REFUSED)
 
@@ -209,3 +211,8 @@ def _show_sent(answer: Mapping[str, Any]) -> None:
     line(message["id"], standing(message), "to", recipient(message), again)
     # Whoever waits for the outcome may want the id before that.
     sys.stdout.flush()
+    if not again and message["to"] is not None:
+        # An inbox may be opened later; or its name is a slip of the pen.
+        for one in message["deliveries"]:
+            if one["carrier"] == "inbox" and one["endpoint_id"] is None:
+                note(f"nobody named {one['mailbox']} is attached: it waits in the inbox of that name until it is read")
