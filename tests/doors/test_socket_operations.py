@@ -399,7 +399,7 @@ async def test_of_a_message_to_several_the_delivery_that_is_meant_is_shown(door:
     # Nobody's delivery is asked for: the first is shown.
     assert await told("message") == (panes[0], "pending", 0)
     assert await told("message", endpoint_id="ep_of_nobody") == (panes[0], "pending", 0)
-    for asked, expected in (
+    for asked, listed in (
         ({}, [(panes[0], "pending")]),
         ({"state": "acknowledged"}, [(panes[1], "acknowledged")]),
         ({"endpoint_id": panes[2]}, [(panes[2], "pending")]),
@@ -409,7 +409,7 @@ async def test_of_a_message_to_several_the_delivery_that_is_meant_is_shown(door:
         ({"state": "failed"}, []),
     ):
         page = (await door.done("history", **asked))["messages"]
-        assert [(one["endpoint_id"], one["state"]) for one in page] == expected, asked
+        assert [(one["endpoint_id"], one["state"]) for one in page] == listed, asked
 
 
 # T41
