@@ -50,12 +50,13 @@ class Shell:
         self.terminals = terminals
         beside = str(Path(command()).parent)
         begins = terminals.folder / "shell.rc"
-        begins.write_text(f"PS1='bash$ '\nHISTFILE=\nPATH={shlex.quote(beside)}:$PATH\n")
-        self.pane = terminals.open(["bash", "--rcfile", str(begins), "-i"], daemon.environment)
-        terminals.tmux("resize-window", "-t", self.pane, "-x", "180", "-y", "50")
-        terminals.shows(self.pane, "bash$")
-        self.type(f"cd {shlex.quote(str(folder))} && echo in $(pwd)")
-        self.shows(rf"\nin {re.escape(str(folder))}\n")
+        # What is typed before a shell knows its window's size is drawn once more when it does, over what it has said.
+        begins.write_text(
+            f"PS1='bash$ '\nHISTFILE=\nPATH={shlex.quote(beside)}:$PATH\ncd {shlex.quote(str(folder))} && echo in\n"
+        )
+        bash = ["bash", "--rcfile", str(begins), "-i"]
+        self.pane = terminals.open(bash, daemon.environment, size=(180, 50))
+        self.shows(r"in\n+bash\$")
 
     def type(self, words: str) -> None:
         """Type a line, and Enter."""

@@ -54,11 +54,17 @@ class Terminals:
         """The server's socket."""
         return str(self.folder / f"tmux-{os.geteuid()}" / self.name)
 
-    def open(self, command: Sequence[str], env: Mapping[str, str] | None = None, session: str | None = None) -> str:
-        """A pane that runs this command, in a session of its own -> its id."""
+    def open(
+        self,
+        command: Sequence[str],
+        env: Mapping[str, str] | None = None,
+        session: str | None = None,
+        size: tuple[int, int] = (100, 40),
+    ) -> str:
+        """A pane that runs this command, in a session of its own -> its id; `size` in columns and rows."""
         self._panes += 1
         settings = [part for name, value in (env or {}).items() for part in ("-e", f"{name}={value}")]
-        begin = ("new-session", "-d", "-x", "100", "-y", "40", "-s", session or f"s{self._panes}", *settings)
+        begin = ("new-session", "-d", "-x", str(size[0]), "-y", str(size[1]), "-s", session or f"s{self._panes}", *settings)
         return self._begun(begin, command)
 
     def split(self, pane: str, command: Sequence[str]) -> str:
