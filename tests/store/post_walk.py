@@ -8,6 +8,8 @@ from postroom.endpoint import ANY_REACH, CarrierKind, EndpointFilter, NewEndpoin
 from postroom.errors import Invalid
 from postroom.message import AckMode, MessageFilter, NewMessage, Written
 from postroom.model import Principal, TodoChange
+from postroom.office import compose
+from postroom.services.allowed import Allowance
 from tests.offices import ADMIN, ANN, BOB, Bench
 from tests.services.mailing import appointments
 
@@ -29,8 +31,10 @@ async def _admit(bench: Bench) -> None:
     post, registry = bench.office.post, bench.office.registry
     await post.send(ADMIN, NewMessage("one", to="ses_1", msg_id="one", client_id="c", idempotency_key="k"))
     assert (await post.send(ADMIN, NewMessage("one", to="ses_1", msg_id="one"))).deduplicated
-    await post.send(ADMIN, NewMessage("two", to="ann", reply_to="one", sender="ses_1"))
+    two = await post.send(ADMIN, NewMessage("two", to="ann", reply_to="one", sender="ses_1"))
     assert (await bench.office.replies.first(ADMIN, "one")).answer is not None
+    listed = compose(bench.office.engine, allow=[Allowance(("ann",), ("bob",))])
+    assert (await listed.replies.first(Principal("ses_1"), two.id)).answer is None
     with pytest.raises(Invalid):
         await post.send(ADMIN, NewMessage("two", to="ann", reply_to="never"))
     panes = [NewEndpoint(CarrierKind.TMUX, {}, f"tmux:{n}", name="pane", repositories=("repo",)) for n in (1, 2)]

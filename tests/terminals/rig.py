@@ -64,7 +64,17 @@ class Terminals:
         """A pane that runs this command, in a session of its own -> its id; `size` in columns and rows."""
         self._panes += 1
         settings = [part for name, value in (env or {}).items() for part in ("-e", f"{name}={value}")]
-        begin = ("new-session", "-d", "-x", str(size[0]), "-y", str(size[1]), "-s", session or f"s{self._panes}", *settings)
+        begin = (
+            "new-session",
+            "-d",
+            "-x",
+            str(size[0]),
+            "-y",
+            str(size[1]),
+            "-s",
+            session or f"s{self._panes}",
+            *settings,
+        )
         return self._begun(begin, command)
 
     def split(self, pane: str, command: Sequence[str]) -> str:
