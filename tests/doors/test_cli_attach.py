@@ -53,8 +53,8 @@ def repository(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return folder
 
 
-def gita(daemon: FakeDaemon, file: Path | str, *, required: bool = True, asked: bool = False) -> None:
-    daemon.answer("GET", "/v1/status", {"gita": {"file": str(file), "required": required, "asked": asked}})
+def gita(daemon: FakeDaemon, file: Path | str, *, required: bool = True) -> None:
+    daemon.answer("GET", "/v1/status", {"gita": {"file": str(file), "required": required, "asked": False}})
 
 
 def body(daemon: FakeDaemon) -> Any:
@@ -210,10 +210,6 @@ def test_without_a_registry_the_line_that_turns_it_off_is_told(
 ) -> None:
     # The daemon's registry counts, not this shell's.
     gita(daemon, tmp_path / "none.csv")
-    assert leave("attach") == 0
-    assert capsys.readouterr().err == ""  # who never heard of gita hears nothing of it here either
-    daemon.asked.clear()
-    gita(daemon, tmp_path / "none.csv", asked=True)
     assert leave("attach") == 0
     (said,) = capsys.readouterr().err.splitlines()
     assert f"there is no gita registry {tmp_path / 'none.csv'}" in said

@@ -209,8 +209,8 @@ def _repositories(daemon: Daemon, repositories: list[str], place: Pane | None) -
         repositories.append(slug)
         return []
     if not registry.file.exists():
-        if not (required and told.get("asked")):
-            return []  # whoever has no gita need not hear of it
+        if not required:
+            return []
         return [f"note: there is no gita registry {registry.file}: attached to no repository, --repo names one{also}"]
     return [f"note: {folder} is in no repository that gita knows: attached to none; `gita add {folder}`, or --repo"]
 
