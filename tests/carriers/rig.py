@@ -145,6 +145,21 @@ class PostRig:
             self.wake.post([target])
         return id_
 
+    async def addressed(self, message: str, endpoint: str, name: str) -> None:
+        """The message goes to this endpoint of its session, which is made where it is not there yet."""
+        target = (await self.delivery(message)).target_key
+        await self.rows(
+            "insert into endpoints (id, name, carrier, address, target_key, reach, ack_mode, max_attempts, created_by,"
+            " created_at, seen_at) values (?, ?, 'opencode', '{}', ?, 'any', 'injected', 5, 'root', 1, 1)"
+            " on conflict (id) do nothing",
+            (endpoint, name, target),
+        )
+        await self.rows("update deliveries set endpoint_id = ? where message_id = ?", (endpoint, message))
+
+    async def detached(self, endpoint: str) -> None:
+        """The endpoint has ended."""
+        await self.rows("update endpoints set ended_at = 2 where id = ?", (endpoint,))
+
     async def rows(self, text: str, params: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Run SQL on a connection beside the engine's own; parameters are written `?`."""
         if isinstance(self.store, SqliteEngine):

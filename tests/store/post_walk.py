@@ -41,7 +41,11 @@ async def _admit(bench: Bench) -> None:
     wake = NewMessage("wake", target_repo="repo", client_id="engine", idempotency_key="1")
     old = await registry.attach(ADMIN, panes[0])
     await post.send(ADMIN, wake)
+    held = await bench.office.dispatch.head(old.target_key, REACHES)
+    assert held is not None
+    assert await bench.office.dispatch.attached(held)
     await registry.detach(ADMIN, old.id)
+    assert await bench.office.dispatch.bereft(old.target_key)
     await registry.attach(ADMIN, panes[1])
     assert (await post.send(ADMIN, wake)).rebound
 

@@ -189,8 +189,7 @@ class Lane:
             return max(self._watch_at - _now(), 0.0)
         if reaches != (ANY_REACH,):
             return await self._strand(OUT_OF_REACH)
-        if self._deferred is not None:
-            await self._defer(None)
+        await self._leave()
         return None
 
     async def _strand(self, reason: str) -> float | None:
@@ -204,8 +203,7 @@ class Lane:
         due = await self._dispatch.next_due(self.key, None)
         if due is None:
             self.stranded = False
-            if self._deferred is not None:
-                await self._defer(None)
+            await self._leave()
             return None
         if due > 0 or not self.stranded:
             # Held, paused or in its turn: somebody sees to it. What is ready may be taken in a moment.
@@ -215,6 +213,10 @@ class Lane:
         if head is None or head.target.busy_reason is None:
             await self._defer(await self._missing(reason))
         return self._strand_for(pauses.STRANDED[1])
+
+    async def _leave(self) -> None:
+        """Nothing that could be carried is left: say that what waits has lost its endpoint, or that nothing waits."""
+        await self._defer(ENDPOINT_GONE if await self._dispatch.bereft(self.key) else None)
 
     async def _missing(self, reason: str) -> str:
         """Why nobody comes: a process that gave no sign of life for too long, or has left, is not coming back."""
@@ -280,6 +282,8 @@ class Lane:
         match look.standing:
             case Standing.FREE if _now() - began > LOOK_SHARE * lease_seconds(parcel):
                 return Writing(Written.REFUSED, TOO_SLOW), True
+            case Standing.FREE if not await self._attached(parcel):
+                return Writing(Written.BUSY, ENDPOINT_GONE), False
             case Standing.FREE:
                 return await write(), False
             case Standing.BUSY:
@@ -290,6 +294,13 @@ class Lane:
                 return _refusal(look), True
             case _:
                 assert_never(look.standing)
+
+    async def _attached(self, parcel: Parcel) -> bool:
+        """Whether it is still to go there; where the database cannot say so, nothing is written."""
+        try:
+            return await self._dispatch.attached(parcel)
+        except Unavailable:
+            return False
 
     async def _settle(self, parcel: Parcel, writing: Writing) -> Delivery | None:
         """Tell the database what came of it, for as long as it takes: what was written must not be written again."""

@@ -83,6 +83,15 @@ class DispatchService:
         """Whether a live endpoint stands at this target."""
         return await self._targets.seated(self._reader, target_key)
 
+    async def bereft(self, target_key: str) -> bool:
+        """Whether something waits at this target for an endpoint that has ended: nobody may carry it (RULINGS 29)."""
+        return await self._targets.bereft(self._reader, target_key)
+
+    async def attached(self, parcel: Parcel) -> bool:
+        """Whether the endpoint that the parcel is for is attached still, or again; True where it is for none."""
+        held = parcel.delivery
+        return held.endpoint_id is None or await self._deliveries.attached(self._reader, held.id)
+
     # Leases.
 
     async def lease(self, target_key: str, reaches: Sequence[str]) -> Parcel | None:

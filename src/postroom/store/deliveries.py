@@ -126,6 +126,10 @@ class DeliveryTable:
         lapsed, *parcel = rows[0]
         return Leased(parcel_of(parcel) if parcel[1] is not None else None, bool(lapsed))
 
+    async def attached(self, tx: Tx, id_: str) -> bool:
+        """Whether the delivery has somebody to go to: no endpoint of its own, or one that has not ended."""
+        return bool(await tx.rows("delivery_attached", id=id_))
+
     async def lapse(self, tx: Tx, target_key: str) -> Touched:
         """This target's lease, when it is over -> a failed attempt whose write may have been made (T29)."""
         return _touched(await tx.rows("delivery_lapse", target_key=target_key, **self._lapsing()))

@@ -48,6 +48,10 @@ class TargetTable:
         rows = await tx.rows("target_seated", target_key=target_key, silent=self._policy.live)
         return bool(rows[0][0])
 
+    async def bereft(self, tx: Tx, target_key: str) -> bool:
+        """Whether something waits there for an endpoint that has ended."""
+        return bool((await tx.rows("target_bereft", target_key=target_key))[0][0])
+
     async def defer(self, tx: Tx, target_key: str, reason: str | None) -> bool:
         """Why nothing is tried now -> this, and since now; False when it was that before."""
         return bool(await tx.rows("target_defer", target_key=target_key, reason=reason))

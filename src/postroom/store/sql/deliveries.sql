@@ -5,10 +5,13 @@ $1.ack_mode, $1.attempt_count, $1.max_attempts, $1.round, $1.lease_id, $1.lease_
 $1.next_attempt_at, $1.ack_deadline, $1.reason, $1.last_failure_reason, $1.handoff_seq, $1.delivered_at, $1.seen_at,
 $1.answered_at, $1.acknowledged_at, $1.expires_at, $1.created_at, $1.updated_at
 
--- Why nothing of its target is tried now, and since when: only what is pending waits for that.
+-- Why nothing of it or of its target is tried now, and since when: only what is pending waits for that.
 -- fragment: deferred
-case when $1.state = 'pending' then (select b.busy_reason from targets b where b.target_key = $1.target_key) end,
-case when $1.state = 'pending' then (select b.busy_since from targets b where b.target_key = $1.target_key) end
+case when $1.state <> 'pending' then null when not {has_its_endpoint:$1} then 'endpoint_gone'
+  else (select b.busy_reason from targets b where b.target_key = $1.target_key) end,
+case when $1.state <> 'pending' then null
+  when not {has_its_endpoint:$1} then (select o.ended_at from endpoints o where o.id = $1.endpoint_id)
+  else (select b.busy_since from targets b where b.target_key = $1.target_key) end
 
 -- fragment: parcel
 {delivery:d}, case when d.state = 'pending' then t.busy_reason end, case when d.state = 'pending' then t.busy_since end,
@@ -45,6 +48,7 @@ attempt_count >= max_attempts
 -- $1 is where the target's row is read.
 -- fragment: carriable
 state = 'pending' and lease_id is null and (expires_at is null or expires_at > {now}) and reach {among:reaches}
+and {has_its_endpoint:deliveries}
 and rank <= (select case when g.turn_delivery is null then 2 else 0 end from $1 g where g.target_key = :target_key)
 
 -- The two arms of a look at a target: in exact order what never failed, by its time what did; the caller merges.

@@ -23,6 +23,20 @@ unnest(cast(:$1 as text[])) each(value)
 -- fragment: each [sqlite]
 json_each(:$1) each
 
+-- Whether the delivery $1 has somebody to go to: it names no endpoint, or its endpoint is attached, or its place was
+-- attached again under the same name (where none was given, by the same principal). A session that was only subscribed to
+-- channels is there without an endpoint. Written so that no index over what has an endpoint fits, and each endpoint is
+-- looked up by its key.
+-- fragment: has_its_endpoint
+(coalesce($1.endpoint_id, '') = '' or (select 1 from endpoints o where o.id = $1.endpoint_id and ({standing:o.}
+  or not o.rings and o.target_key = 'opencode:' || o.name or (select 1 from endpoints n
+    where n.target_key = o.target_key and n.ended_at is null
+      and coalesce(n.name, n.created_by) = coalesce(o.name, o.created_by) limit 1) is not null) limit 1) is not null)
+
+-- Whether it still has somebody to go to: asked under the lease, right before a write.
+-- name: delivery_attached
+select 1 from deliveries d where d.id = :id and {has_its_endpoint:d}
+
 -- name: endpoint_get
 select {endpoint:e} from endpoints e where e.id = :id
 

@@ -52,11 +52,12 @@ and ({holder:c.owner} = {claimant} or c.owner = {claimant_worker})
 -- fragment: own_work
 from todos w where w.queue = :queue and w.state = 'pending' and w.available_at is null and w.assignee =
 
--- What was pushed to a channel has got there, as far as can be told, and is not on its way.
+-- What was pushed to a channel has got there, as far as can be told, and is not on its way; nor is what waits for somebody
+-- who has left that place.
 -- fragment: on_its_way
 (select 1 from deliveries p where p.target_key = e.target_key and p.state = 'pending' and $1
   and (p.carrier <> 'channel' or p.handoff_seq is null)
-  and (p.expires_at is null or p.expires_at > {now}) limit 1) is not null
+  and (p.expires_at is null or p.expires_at > {now}) and {has_its_endpoint:p} limit 1) is not null
 
 -- fragment: its_letters
 from deliveries h where h.mailbox = coalesce(e.name, e.id) and h.handoff_seq is not null order by h.handoff_seq desc

@@ -31,7 +31,7 @@ select (select target_key from deliveries
 
 -- fragment: carriable_of
 state = 'pending' and lease_id is null and (expires_at is null or expires_at > {now}) and reach {among:reaches}
-and rank <= case when $1.turn_delivery is null then 2 else 0 end
+and {has_its_endpoint:deliveries} and rank <= case when $1.turn_delivery is null then 2 else 0 end
 
 -- When something of a target may be carried: each arm's first row, the urgent apart since a turn does not hold them.
 -- name: target_next_due
@@ -67,7 +67,15 @@ from targets t cross join (
 where t.target_key = :target_key
 
 -- fragment: waits
-state = 'pending' and lease_id is null and (expires_at is null or expires_at > {now})
+state = 'pending' and lease_id is null and (expires_at is null or expires_at > {now}) and {has_its_endpoint:deliveries}
+
+-- Whether something waits at a target for an endpoint that has ended.
+-- name: target_bereft
+select (select 1 {orphaned} is null limit 1) is not null or (select 1 {orphaned} is not null limit 1) is not null
+
+-- fragment: orphaned
+from deliveries where target_key = :target_key and state = 'pending' and lease_id is null
+  and not {has_its_endpoint:deliveries} and next_attempt_at
 
 -- name: target_seated
 select exists (select 1 from endpoints e where e.target_key = :target_key and e.ended_at is null and {live:e})
