@@ -267,7 +267,12 @@ class Principal:
 
     def may_use(self, queue: str) -> bool:
         """Whether one of its queue globs covers this queue."""
-        return "*" in self.queues or any(glob == queue or fnmatchcase(queue, glob) for glob in self.queues)
+        return self.uses_all or any(glob == queue or fnmatchcase(queue, glob) for glob in self.queues)
+
+    @property
+    def uses_all(self) -> bool:
+        """Whether there is no queue that it may not use."""
+        return "*" in self.queues
 
     def may_speak_as(self, name: str) -> bool:
         """Whether it may send under this name and read its inbox: its own, those its token lists, any for an admin."""

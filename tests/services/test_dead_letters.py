@@ -11,7 +11,8 @@ from postroom.limits import HOUR, SECOND
 from postroom.message import Letter, NewMessage
 from postroom.model import Principal, Todo
 from postroom.services import announcing, handover
-from postroom.services.handover import CHANNEL, DEAD, death_message
+from postroom.services.addresses import DEAD_LETTERS as CHANNEL
+from postroom.services.handover import DEAD, death_message
 from postroom.store.handovers import DeadLetter
 from postroom.text import cut
 from tests.conftest import Store
@@ -115,6 +116,24 @@ async def test_nothing_is_written_where_nobody_listens(bench: Bench) -> None:
     assert await morgue.noted() == 0
     await morgue.subscribe()
     assert await morgue.letters() == []
+    assert await bench.rows("select count(*) from messages") == [(0,)]
+
+
+async def test_a_token_hears_of_its_own_queues_alone(morgue: Morgue) -> None:
+    mal = Principal("mal", queues=("open*",))
+    await morgue.office.tokens.create(ADMIN, "mal", queues=mal.queues)
+    await morgue.office.registry.subscribe(mal, CHANNEL, "mal")
+    secret, own = await morgue.die(queue="secret"), await morgue.die(queue="open/1")
+    assert [letter.message.correlation_id for letter in await morgue.letters("mal")] == [own.id]
+    assert {letter.message.correlation_id for letter in await morgue.letters()} == {secret.id, own.id}
+
+
+async def test_nothing_is_written_where_nobody_who_listens_may_use_the_queue(bench: Bench) -> None:
+    morgue, mal = Morgue(bench), Principal("mal", queues=("open*",))
+    await morgue.office.tokens.create(ADMIN, "mal", queues=mal.queues)
+    await morgue.office.registry.subscribe(mal, CHANNEL, "mal")
+    await morgue.die(queue="secret")
+    assert await morgue.letters("mal") == []
     assert await bench.rows("select count(*) from messages") == [(0,)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -105,6 +106,54 @@ async def test_the_next_one_at_a_place_ends_what_stood_there(mail: Mail) -> None
     assert await registry.find(ADMIN, EndpointFilter(target_repo="repo")) == [second]
     assert await mail.bench.rows("select distinct endpoint_id from attachments") == [(second.id,)]
     assert [one.id for one in await registry.find(ADMIN, EndpointFilter(ended=True))] == [first.id, second.id]
+
+
+async def test_an_endpoint_listens_to_no_queue_that_its_principal_may_not_use(mail: Mail) -> None:
+    mal, registry = Principal("mal", queues=("open*",)), mail.office.registry
+    standing = await mail.pane(1, by=mal, queues=("open", "open/2"))
+    for queues in (("secret",), ("open", "secret")):
+        with pytest.raises(NotFound) as refused:
+            await mail.pane(1, by=mal, queues=queues)
+        assert refused.value.field == "queues"
+        assert "secret" in refused.value.message
+    assert await registry.find(ADMIN, EndpointFilter()) == [standing]
+
+
+async def test_a_place_is_taken_from_nobody_else(mail: Mail) -> None:
+    registry = mail.office.registry
+    first = await mail.pane(1, by=BOB, name="bob", repositories=("repo",))
+    with pytest.raises(Forbidden) as refused:
+        await mail.pane(1, by=Principal("mal"), name="mal", repositories=("repo",))
+    assert refused.value.field == "address"
+    assert await registry.find(ADMIN, EndpointFilter(target_repo="repo")) == [first]
+    # Who may detach it may: the same token, whoever speaks as it, and an admin.
+    for who, name in ((BOB, "bob"), (Principal("team", speaks_as=("b*",)), "team"), (ADMIN, "lee")):
+        made = await mail.pane(1, by=who, name=name, repositories=("repo",))
+        assert await registry.find(ADMIN, EndpointFilter(target_repo="repo")) == [made]
+
+
+async def test_a_session_is_attached_by_who_may_speak_as_it(mail: Mail) -> None:
+    plugin, registry = Principal("plugin", speaks_as=("ses_*",)), mail.office.registry
+    new = NewEndpoint(CarrierKind.OPENCODE, {"session": "ses_a"}, "opencode:ses_a", name="mal")
+    with pytest.raises(Forbidden) as refused:
+        await registry.attach(Principal("mal"), new)
+    assert refused.value.field == "address.session"
+    assert await mail.count("endpoints") == 0
+    for _ in range(2):
+        made = await registry.attach(plugin, replace(new, name="plugin"))
+    assert await registry.find(ADMIN, EndpointFilter()) == [made]
+
+
+async def test_dead_letters_of_all_queues_come_to_nobodys_endpoint_by_who_may_not_use_them(mail: Mail) -> None:
+    mal, registry = Principal("mal", queues=("open",)), mail.office.registry
+    made = await mail.pane(1, name="mal")
+    for subscriber in ("mal", made.id):
+        with pytest.raises(Forbidden) as refused:
+            await registry.subscribe(mal, "dead-letters", subscriber)
+        assert refused.value.field == "subscriber"
+    await registry.subscribe(mal, "team", "mal")
+    await registry.subscribe(Principal("mal"), "dead-letters", "mal")
+    assert [channel.name for channel in await registry.channels(ADMIN)] == ["dead-letters", "team"]
 
 
 async def test_many_at_one_place_at_once_leave_one(mail: Mail) -> None:

@@ -79,7 +79,6 @@ HOT: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "endpoints_named": (ENDPOINTS, ("endpoints_name",)),
     "endpoints_attached": (ENDPOINTS, ("attachment", "endpoint")),
     "endpoints_live": ({"ids": ["ep_1"], "silent": 45_000}, ("endpoint",)),
-    "endpoint_supersede": ({"target_key": "tmux:7"}, ("endpoints_target",)),
     "endpoint_touch": ({"ids": ["ep_1"]}, ("endpoint",)),
     "endpoint_end": ({"id": "ep_1"}, ("endpoint",)),
     "attachments_clear": ({"ids": ["ep_1"]}, ("attachments_endpoint",)),

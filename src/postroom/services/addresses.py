@@ -13,6 +13,8 @@ from postroom.store.admissions import Address
 from postroom.store.endpoints import Attachment, EndpointTable
 from postroom.store.engine import Tx
 
+DEAD_LETTERS = "dead-letters"
+"""The channel where dead letters are announced; the database's trigger knows it by the same name."""
 SESSION = "ses_"
 """What a session's id begins with."""
 
@@ -40,8 +42,7 @@ class AddressBook:
     async def look_up(self, tx: Tx, new: NewMessage, sender: str) -> list[Address]:
         """Where it goes now. Raises NotFound, Ambiguous, and Unavailable when nobody is there for a repository."""
         if new.channel is not None:
-            found = await self._table.attached(tx, Attachment.CHANNEL, new.channel, live=False)
-            return self._fan_out(found, new, sender)
+            return self.fan_out(await self.subscribers(tx, new.channel), new, sender)
         if new.target_repo is not None:
             return [self.at(await self._of_repository(tx, new.target_repo, new.endpoint_id), new)]
         to = str(new.to)
@@ -74,7 +75,11 @@ class AddressBook:
             )
         return found[0]
 
-    def _fan_out(self, found: Sequence[Endpoint], new: NewMessage, sender: str) -> list[Address]:
+    async def subscribers(self, tx: Tx, channel: str) -> list[Endpoint]:
+        """Who gets what is sent to a channel, in the order of their coming."""
+        return await self._table.attached(tx, Attachment.CHANNEL, channel, live=False)
+
+    def fan_out(self, found: Sequence[Endpoint], new: NewMessage, sender: str) -> list[Address]:
         """One address for each subscriber but the sender; an inbox shows a message once, whoever subscribed it."""
         addresses: list[Address] = []
         inboxes: set[str] = set()

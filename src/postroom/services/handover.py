@@ -1,6 +1,7 @@
 """Hand-over: who gave work to somebody else is told, by a message, when it is done or dead (DESIGN §6).
 
-Dead letters are announced besides, whoever made them, to whoever is subscribed to the channel `dead-letters`.
+Dead letters are announced besides, whoever made them, to whoever is subscribed to the channel `dead-letters`, and may
+use their queue.
 
 The database notes an ending in the transaction that makes it, whichever verb, batch or sweep that is; the note goes in
 the transaction that admits the message. So each ending is told once, whatever is killed when, and a todo that is
@@ -15,7 +16,7 @@ from typing import Final
 from postroom.ids import Ids
 from postroom.message import AckMode, NewMessage, Posted
 from postroom.model import TodoState
-from postroom.services.addresses import AddressBook
+from postroom.services.addresses import DEAD_LETTERS, AddressBook
 from postroom.services.announcing import BATCH, MAX_WORDS, Announcer
 from postroom.services.notice import GRANTS_NOTHING, SENDER
 from postroom.services.owners import Owners
@@ -28,8 +29,6 @@ from postroom.text import cut, printable
 KIND: Final = "status.update"
 DEAD: Final = "todo.dead"
 """The kind of an announced dead letter."""
-CHANNEL: Final = "dead-letters"
-"""Where dead letters are announced; the database's trigger knows it by the same name."""
 
 
 class HandoverService(Announcer):
@@ -73,7 +72,10 @@ class HandoverService(Announcer):
         told: list[Posted] = []
         for one in taken:
             new = death_message(one)
-            addresses = await self._book.look_up(tx, new, SENDER)
+            listening = await self._book.subscribers(tx, DEAD_LETTERS)
+            barred = await self._owners.barred(tx, [endpoint.created_by for endpoint in listening], one.queue)
+            allowed = [endpoint for endpoint in listening if endpoint.created_by not in barred]
+            addresses = self._book.fan_out(allowed, new, SENDER)
             if addresses:
                 told.append(await self._admit(tx, new, addresses))
         return len(taken), told
@@ -112,7 +114,7 @@ def death_message(dead: DeadLetter) -> NewMessage:
     return NewMessage(
         f'Todo {dead.todo_id} "{title}" in queue {dead.queue} is a dead letter '
         f"({dead.reason}, attempt {dead.attempt} of {dead.max_attempts}){why}.\n{GRANTS_NOTHING}",
-        channel=CHANNEL,
+        channel=DEAD_LETTERS,
         kind=DEAD,
         ack_mode=AckMode.INJECTED,
         metadata={

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from postroom.errors import Invalid
-from postroom.model import Principal
 from postroom.store.engine import Tx
 from postroom.store.tokens import TokenTable
 
@@ -19,19 +20,18 @@ class Owners:
         name, _, worker = owner.partition("/")
         if not worker:
             return name
-        principal = await self._behind(tx, name)
-        return worker if principal is None or principal.may_speak_as(worker) else name
+        token = await self._tokens.by_name(tx, name)
+        return worker if token is None or token.principal.may_speak_as(worker) else name
 
     async def shut_out(self, tx: Tx, owner: str, queue: str) -> bool:
         """Whether the token of this owner may not use the queue, so that it could never claim there."""
-        principal = await self._behind(tx, owner.partition("/")[0])
-        return principal is not None and not principal.may_use(queue)
+        return bool(await self.barred(tx, [owner.partition("/")[0]], queue))
+
+    async def barred(self, tx: Tx, names: Iterable[str], queue: str) -> frozenset[str]:
+        """Which of these tokens may not use the queue."""
+        return await self._tokens.barred(tx, names, queue)
 
     async def check_assignee(self, tx: Tx, assignee: str | None, queue: str) -> None:
         """Pass whoever could claim what is given to them. Raises Invalid."""
         if assignee is not None and await self.shut_out(tx, assignee, queue):
             raise Invalid(f"{assignee} could never claim this: its token may not use queue {queue}", field="assignee")
-
-    async def _behind(self, tx: Tx, name: str) -> Principal | None:
-        token = await self._tokens.by_name(tx, name)
-        return None if token is None else token.principal

@@ -13,7 +13,7 @@ from postroom.ids import Ids, Prefix, check_id
 from postroom.model import Principal
 from postroom.post import Channel, Occupant
 from postroom.services import tellings
-from postroom.services.addresses import SESSION, target_of
+from postroom.services.addresses import DEAD_LETTERS, SESSION, target_of
 from postroom.services.wake import Wake
 from postroom.services.workplaces import Directory, Workplace, Workplaces
 from postroom.store.endpoints import Attachment, EndpointTable, Occupation
@@ -47,13 +47,20 @@ class Registry:
     async def attach(self, principal: Principal, new: NewEndpoint) -> Endpoint:
         """Nothing -> a live endpoint; what stood at its place ends in the same transaction.
 
-        A session's endpoint without a name has the session's. Raises Invalid by field, and Forbidden for a name that the
-        principal may not speak as.
+        A session's endpoint without a name has the session's. Raises Invalid by field, NotFound for a queue that the
+        principal may not use, and Forbidden for a name or session that it may not speak as, and for a place where
+        somebody else's endpoint stands that it may not detach.
         """
         postage.check_endpoint(new)
+        for queue in new.queues:
+            if not principal.may_use(queue):
+                raise NotFound(f"there is no queue {queue!r} for {principal.name}", field="queues")
         name = new.name
-        if name is None and new.carrier is CarrierKind.OPENCODE:
-            name = new.target_key.partition(":")[2] or None
+        if new.carrier is CarrierKind.OPENCODE:
+            session = new.target_key.partition(":")[2]
+            if not principal.may_speak_as(session):
+                raise Forbidden(f"{principal.name} may not attach {session}", field="address.session")
+            name = name or session or None
         if name is not None and not principal.may_speak_as(name):
             raise Forbidden(f"{principal.name} may not attach an endpoint as {name}", field="name")
         address = store_json(dict(new.address), "address", MAX_ADDRESS_BYTES)
@@ -62,14 +69,24 @@ class Registry:
         async def operation(tx: Tx) -> tuple[Endpoint, list[Endpoint | None]]:
             id_ = self._ids.new(Prefix.ENDPOINT)
             placed = _placed(new, id_)
-            superseded = await self._table.supersede(tx, placed.target_key)
+            there = await self._table.standing(tx, placed.target_key)
+            if there is not None:
+                if not _may_end(principal, there):
+                    raise Forbidden(
+                        f"{there.id} of {there.created_by} stands there; {principal.name} may not end it",
+                        field="address",
+                    )
+                # This one alone: where another has come meanwhile, all begins again.
+                await self._table.end(tx, there.id)
             await self._table.insert(tx, id_, placed, name, address, attempts, principal.name)
-            ended = [await self._table.get(tx, one) for one in superseded] if self._wake.heard else []
+            ended = [await self._table.get(tx, there.id)] if there is not None and self._wake.heard else []
             return _there(await self._table.get(tx, id_), id_), ended
 
         endpoint, ended = await self._with_rivals(operation)
         self._wake.told(tellings.endpoints_ended, ended)
         self._wake.told(tellings.endpoint_attached, endpoint)
+        # What waits there for this name may go.
+        self._wake.post([endpoint.target_key])
         if endpoint.rings:
             self._wake.arrived(endpoint.queues, endpoint.id)
         return endpoint
@@ -126,8 +143,7 @@ class Registry:
     async def _own(self, principal: Principal, id_: str) -> Endpoint:
         """An endpoint that the principal attached, or whose name it speaks as; another one is as if it were not there."""
         endpoint = await self.get(principal, id_)
-        named = endpoint.name is not None and principal.may_speak_as(endpoint.name)
-        if not (principal.admin or named or endpoint.created_by == principal.name):
+        if not _may_end(principal, endpoint):
             raise NotFound(f"there is no endpoint {id_} of {principal.name}", field="id")
         return endpoint
 
@@ -142,17 +158,20 @@ class Registry:
         """Attached -> ended for ever; what waits for it waits on."""
 
         async def operation(tx: Tx) -> Endpoint | None:
-            ended = await self._table.end(tx, id_)
-            return await self._table.get(tx, id_) if ended and self._wake.heard else None
+            return await self._table.get(tx, id_) if await self._table.end(tx, id_) else None
 
-        self._wake.told(tellings.endpoints_ended, [await self._engine.transact(operation)])
+        ended = await self._engine.transact(operation)
+        if ended is not None:
+            self._wake.told(tellings.endpoints_ended, [ended])
+            self._wake.post([ended.target_key])
 
     # Channels.
 
     async def subscribe(self, principal: Principal, channel: str, subscriber: str) -> Channel:
         """Not subscribed -> subscribed: a session, an endpoint's id, or a name; twice is the same.
 
-        A session or name that has no endpoint gets one. Raises Forbidden for somebody the principal does not speak as.
+        A session or name that has no endpoint gets one. Raises Forbidden for somebody the principal does not speak as, and
+        where dead letters of queues that it may not use would come to what another attached.
         """
         limits.check_queue(channel, "channel")
         await self._check_subscriber(principal, subscriber)
@@ -165,6 +184,11 @@ class Registry:
                 attempts = attempts_of(new.carrier)
                 await self._table.insert(tx, id_, new, subscriber, "{}", attempts, principal.name)
             else:
+                if channel == DEAD_LETTERS and not principal.uses_all and endpoint.created_by != principal.name:
+                    raise Forbidden(
+                        f"{principal.name} may not subscribe {endpoint.id} of {endpoint.created_by} to {channel}",
+                        field="subscriber",
+                    )
                 id_ = endpoint.id
             await self._table.attach(tx, id_, Attachment.CHANNEL, [channel])
             return await self._table.get(tx, id_) if endpoint is None and self._wake.heard else None
@@ -266,6 +290,12 @@ class Registry:
             seated.add(claim.owner)
             found.append(_worker(claim))
         return sorted(found, key=lambda one: one.last_seen or 0, reverse=True)
+
+
+def _may_end(principal: Principal, endpoint: Endpoint) -> bool:
+    """Whether it is the principal's to end: it attached it, or speaks as it, or is an admin."""
+    named = endpoint.name is not None and principal.may_speak_as(endpoint.name)
+    return principal.admin or named or endpoint.created_by == principal.name
 
 
 def _there(endpoint: Endpoint | None, id_: str) -> Endpoint:

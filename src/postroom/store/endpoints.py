@@ -140,10 +140,6 @@ class EndpointTable:
         """Attached -> not attached; twice is the same."""
         await tx.rows("attachment_remove", id=id_, what=what.value, name=name)
 
-    async def supersede(self, tx: Tx, target_key: str) -> list[str]:
-        """End whatever stands at this place: its ids."""
-        return await self._ended(tx, await tx.rows("endpoint_supersede", target_key=target_key))
-
     async def end(self, tx: Tx, id_: str) -> bool:
         """Attached -> ended for ever; False when it had ended before."""
         return bool(await self._ended(tx, await tx.rows("endpoint_end", id=id_)))

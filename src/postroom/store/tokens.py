@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 
-from postroom.model import Role, Token
+from postroom.model import Principal, Role, Token
 from postroom.store.engine import Row, Tx
 
 
 def _token_of(row: Row) -> Token:
     return Token(row[0], row[1], Role(row[2]), tuple(json.loads(row[3])), row[4], row[5], tuple(json.loads(row[6])))
+
+
+def is_barred(queues: str, queue: str) -> bool:
+    """Whether the queues of a token's row do not cover this one."""
+    return not Principal("", queues=tuple(json.loads(queues))).may_use(queue)
 
 
 class TokenTable:
@@ -46,6 +52,12 @@ class TokenTable:
         """The unrevoked token of a name."""
         rows = await tx.rows("token_by_name", name=name)
         return _token_of(rows[0]) if rows else None
+
+    async def barred(self, tx: Tx, names: Iterable[str], queue: str) -> frozenset[str]:
+        """Which of these have a token that may not use the queue; a name without one is the operator's own."""
+        known = sorted(set(names))
+        rows = await tx.rows("tokens_named", names=known) if known else []
+        return frozenset(row[0] for row in rows if is_barred(row[1], queue))
 
     async def all(self, tx: Tx) -> list[Token]:
         """Every token there was, oldest first."""

@@ -82,11 +82,6 @@ values (:id, :name, :carrier, :address, :target_key, :reach, :ack_mode, :max_att
   cast(:pid as bigint), :created_by, {now}, {now})
 returning id
 
--- What stood at this place makes room, for ever.
--- name: endpoint_supersede
-update endpoints set ended_at = {now} where target_key = :target_key and ended_at is null
-returning id
-
 -- Not ended, written so that the indexes over what stands do not fit: the row is found by its id; $1 is its prefix.
 -- fragment: standing
 coalesce($1ended_at, -1) = -1

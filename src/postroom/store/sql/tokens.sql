@@ -13,6 +13,9 @@ select {token} from tokens where digest = :digest and revoked_at is null
 -- name: token_by_name
 select {token} from tokens where name = :name and revoked_at is null
 
+-- name: tokens_named
+select name, queues from tokens where name {among:names} and revoked_at is null
+
 -- name: token_list
 select {token} from tokens order by id
 
