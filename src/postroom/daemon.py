@@ -60,6 +60,7 @@ class Daemon:
             [place.endpoint() for place in settings.webhooks],
         )
         self._gita = GitaRegistry(registry_file(os.environ, Path.home()), required=settings.post.gita_required)
+        self._carries = Whereabouts(carriers.values()).carries
         self.installation = Installation(settings, office.roster, wall_clock, RandomIds())
         self.office = office
         self.started_at = wall_clock()
@@ -271,6 +272,7 @@ class Daemon:
                 registry=office.registry,
                 happenings=office.happenings,
                 place=office.place,
+                carries=self._carries,
                 desk_for=lambda principal: office.desk(principal, "api"),
                 status=self.status,
                 ready=self.ready,
@@ -311,6 +313,7 @@ def serve(settings: Settings) -> int:
             policy=settings.post.policy,
             place=whereabouts,
             directory=whereabouts.directory,
+            carries=whereabouts.carries,
             allow=settings.post.allow,
             rate_per_minute=settings.post.rate_per_minute,
         )

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from postroom.carriers.whereabouts import Whereabouts
 from postroom.delivery import Policy
+from postroom.endpoint import Endpoint
 from postroom.errors import Misconfigured
 from postroom.ids import Ids, RandomIds
 from postroom.limits import check_name
@@ -153,6 +154,7 @@ def compose(
     policy: Policy | None = None,
     place: Place | None = None,
     directory: Directory | None = None,
+    carries: Callable[[Endpoint], bool] = lambda endpoint: True,
     allow: Sequence[Allowance] = (),
     rate_per_minute: int = 0,
 ) -> Office:
@@ -160,8 +162,9 @@ def compose(
 
     policy: how long leases, acknowledgements and turns of the post take, the usual one when it is not given. place:
     the carriers' addresses; without it those of inboxes and sessions. directory: where an endpoint's place is, told to who
-    asks who works here. allow: who may write to whom, everybody to everybody when there is none. rate_per_minute: how many
-    messages an agent's sender may send, 0 any number.
+    asks who works here. carries: whether somebody carries to an endpoint; others are not rung. allow: who may write to
+    whom, everybody to everybody when there is none. rate_per_minute: how many messages an agent's sender may send, 0 any
+    number.
     """
     ids = ids or RandomIds()
     jitter = jitter or random.Random()
@@ -230,6 +233,7 @@ def compose(
             wake,
             ids,
             clock,
+            carries,
         ),
         handover=HandoverService(engine, HandoverTable(), admission_table, book, owners, wake, ids, clock),
         assigning=AssigningService(

@@ -44,6 +44,7 @@ class Rig:
         self.roster = Roster(build_sources(SOURCES, {}, Path()))
         self.office: Office = compose(engine, roster=self.roster)
         self.channel = ChannelCarrier()
+        whereabouts = Whereabouts([self.channel])
         self.reason: str | None = None
         self.now = 1_800_000_000_000
         self.hooks = HooksDoor(self.roster, self.office.intake, lambda: self.reason, lambda: self.now)
@@ -69,7 +70,8 @@ class Rig:
                 inbox=self.office.inbox,
                 registry=self.office.registry,
                 happenings=self.office.happenings,
-                place=Whereabouts([self.channel]),
+                place=whereabouts,
+                carries=whereabouts.carries,
                 channel=self.channel,
                 status=self._status,
                 ready=lambda: self.reason,

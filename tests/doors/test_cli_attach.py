@@ -143,6 +143,14 @@ def test_a_session_is_attached_with_the_token_that_is_found(
     assert capsys.readouterr().out == f"{ENDPOINT} attached: session ses_here\n"
 
 
+def test_it_is_said_where_nothing_carries(daemon: FakeDaemon, capsys: Output) -> None:
+    daemon.answer("POST", "/v1/endpoints", {"endpoint": session(), "note": "nothing here carries to it"}, 201)
+    assert leave("attach", "--session", "ses_here") == 0
+    told = capsys.readouterr()
+    assert told.out == f"{ENDPOINT} attached: session ses_here\n"
+    assert told.err == "note: nothing here carries to it\n"
+
+
 def kept_token(folder: Path, url: str) -> None:
     """What `postroom setup opencode` leaves."""
     (folder / "clients").mkdir()

@@ -19,6 +19,7 @@ from postroom.doors.cli.checks import sources as checks_sources
 from postroom.doors.cli.checks import work as checks_work
 from postroom.doors.cli.checks.found import Findings, State
 from postroom.doors.cli.checks.scene import Scene
+from postroom.endpoint import CarrierKind
 from postroom.errors import Forbidden, Unauthenticated
 from postroom.message import DeliveryState
 from postroom.model import QueueSettings, QueueStatus, TodoState
@@ -289,6 +290,18 @@ def carried(url: str, *, basic: bool = False, problem: str | None = None) -> dic
     return {"post": {"running": True, "carriers": {"opencode": {"servers": [server]}}}}
 
 
+def test_sessions_without_any_opencode_server(tmp_path: Path) -> None:
+    def line_of(*endpoints: Mapping[str, Any]) -> Any:
+        there = scene(tmp_path).status_is(post={"running": True, "carriers": {}})
+        return only(checks_post.opencode, there.tell("/v1/endpoints", {"endpoints": list(endpoints)}))
+
+    assert line_of().state is State.SKIP
+    one = fake_post.endpoint(carrier=CarrierKind.OPENCODE, name="ses_y", address_json='{"session": "ses_y"}')
+    line = line_of(one)
+    assert (line.state, line.found) == (State.WARN, "no opencode server is set up: nothing carries to ses_y")
+    assert (line.fix or "").startswith("set up [[opencode]]")
+
+
 def test_an_opencode_server(tmp_path: Path, peer: FakeDaemon) -> None:
     def line_of(told: dict[str, Any] | None = None) -> Any:
         there = opencode_at(scene(tmp_path), peer.url)
@@ -421,8 +434,9 @@ def held(carrier: str, ago_ms: int, reason: str) -> dict[str, Any]:
         (checks_post.panes, held("tmux", 6 * MINUTE, "blocked: it asks"), State.WARN, "answer the dialog in the pane"),
         (checks_post.panes, held("opencode", 6 * MINUTE, "busy"), State.OK, None),
         (checks_post.deliveries, held("opencode", 6 * MINUTE, "busy"), State.WARN, "look at the pane or the session"),
-        (checks_post.deliveries, held("opencode", 6 * MINUTE, "no_carrier"), State.WARN, "set up [[opencode]]"),
-        (checks_post.panes, held("tmux", 6 * MINUTE, "no_carrier"), State.WARN, "install tmux, and restart"),
+        (checks_post.deliveries, held("opencode", SECOND, "no_carrier"), State.WARN, "set up [[opencode]]"),
+        (checks_post.deliveries, held("webhook", SECOND, "no_carrier"), State.WARN, "set up what carries by webhook"),
+        (checks_post.panes, held("tmux", SECOND, "no_carrier"), State.WARN, "install tmux, and restart"),
         (checks_post.deliveries, held("tmux", 6 * MINUTE, "busy"), State.OK, None),
     ],
 )

@@ -47,6 +47,25 @@ async def test_every_field_of_an_endpoint_is_kept(rig: Rig) -> None:
     assert (await get(rig, "ann", f"/v1/endpoints/{made['id']}"))["endpoint"] == made
 
 
+async def test_it_is_said_where_nothing_carries(rig: Rig) -> None:
+    asked = {"carrier": "opencode", "address": {"session": "ses_a"}}
+    async with rig.client("root") as client:
+        answer = (await client.post("/v1/endpoints", json=asked)).json()
+        assert "no [[opencode]] is in the settings" in answer["note"]
+        inbox = (await client.post("/v1/endpoints", json={"carrier": "inbox", "address": {}, "name": "ann"})).json()
+        assert set(inbox) == {"endpoint"}
+
+
+async def test_a_queue_that_is_not_the_tokens_is_refused_as_everywhere(rig: Rig) -> None:
+    async with rig.client("eve") as client:
+        asked = {"carrier": "inbox", "address": {}, "name": "eve", "queues": ["lab/1", "secret"]}
+        refused = await client.post("/v1/endpoints", json=asked)
+        create = await client.post("/v1/todos", json={"queue": "secret", "title": "x"})
+    assert refused.status_code == create.status_code == 404
+    assert refused.json()["error"] == {**create.json()["error"], "field": "queues"}
+    assert await ids(rig) == []
+
+
 async def test_a_new_one_at_the_same_place_ends_the_old_one(rig: Rig) -> None:
     old, new = await attach(rig), await attach(rig)
     assert await ids(rig) == [new["id"]]

@@ -52,6 +52,11 @@ class Whereabouts:
                     f"carrier {kind} is not at work here; expected one of {', '.join(known)}", field="carrier"
                 )
 
+    def carries(self, endpoint: Endpoint) -> bool:
+        """Whether messages get there: by a carrier of this daemon, or by another daemon or process that has its reach."""
+        here = endpoint.carrier is CarrierKind.INBOX or endpoint.carrier in self._carriers
+        return here or endpoint.reach != ANY_REACH
+
     async def directory(self, endpoint: Endpoint) -> str | None:
         """The directory that whoever sits at the endpoint is in; None when no carrier of this daemon can tell."""
         carrier = self._carriers.get(endpoint.carrier)

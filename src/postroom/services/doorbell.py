@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
-from postroom.endpoint import CarrierKind
+from postroom.endpoint import CarrierKind, Endpoint
 from postroom.errors import Unavailable
 from postroom.ids import Ids
 from postroom.limits import MINUTE
@@ -26,7 +27,7 @@ from postroom.services.wake import Wake
 from postroom.store.admissions import AdmissionTable
 from postroom.store.deliveries import DeliveryTable
 from postroom.store.engine import Duplicate, Engine, Reader, Tx
-from postroom.store.rings import COUNTED, RingTable
+from postroom.store.rings import COUNTED, PASSED_ON, RingTable
 
 KIND: Final = RING_KIND
 """The kind of a message that is a ring; a failed one is no failure that an operator is shown."""
@@ -53,7 +54,10 @@ class _Again(Exception):
 
 
 class Doorbell:
-    """Rings for the queues that endpoints listen to; `clock` gives ms UTC, for the ids of messages alone."""
+    """Rings for the queues that endpoints listen to; `clock` gives ms UTC, for the ids of messages alone.
+
+    carries: whether this daemon, or another one, can carry to an endpoint.
+    """
 
     def __init__(
         self,
@@ -65,6 +69,7 @@ class Doorbell:
         wake: Wake,
         ids: Ids,
         clock: Callable[[], int],
+        carries: Callable[[Endpoint], bool] = lambda endpoint: True,
     ) -> None:
         self._engine = engine
         self._table = table
@@ -74,6 +79,7 @@ class Doorbell:
         self._wake = wake
         self._ids = ids
         self._clock = clock
+        self._carries = carries
         self._reader = Reader(engine)
         self._listened: frozenset[str] = frozenset()
         self._news: dict[str, News] = {}
@@ -206,7 +212,7 @@ class Doorbell:
             if not await self._look(self._reader, queue, news):
                 return 0
 
-            async def operation(tx: Tx) -> tuple[list[Posted], list[str]]:
+            async def operation(tx: Tx) -> tuple[list[Posted], dict[str, str]]:
                 await self._table.lock(tx, queue)
                 return await self._carry_out(tx, queue, await self._look(tx, queue, news))
 
@@ -225,10 +231,19 @@ class Doorbell:
         out, known = await self._table.rings(tx, queue)
         if not (known or news.claimed) and (work.closed or not (work.waiting or work.assigned)):
             return Plan()
-        return make_plan(work, out, known, await self._table.seats(tx, queue), news)
+        seats = [
+            seat if self._carries(seat.endpoint) else replace(seat, carried=False)
+            for seat in await self._table.seats(tx, queue)
+        ]
+        return make_plan(work, out, known, seats, news)
 
-    async def _carry_out(self, tx: Tx, queue: str, plan: Plan) -> tuple[list[Posted], list[str]]:
-        recalled = [id_ for id_ in plan.recalled if await self._deliveries.cancel(tx, id_, CLAIMED)]
+    async def _carry_out(self, tx: Tx, queue: str, plan: Plan) -> tuple[list[Posted], dict[str, str]]:
+        recalled = {id_: CLAIMED for id_ in plan.recalled if await self._deliveries.cancel(tx, id_, CLAIMED)}
+        for id_ in plan.passed_on:
+            # Only what nobody is writing goes to another: a ring is written once.
+            if not await self._deliveries.cancel(tx, id_, PASSED_ON):
+                raise _Again
+            recalled[id_] = PASSED_ON
         for endpoint_id in plan.answered:
             await self._table.answer(tx, queue, endpoint_id)
         if plan.ended:
@@ -247,12 +262,13 @@ class Doorbell:
             raise _Again
         return posted
 
-    def _tell(self, posted: Iterable[Posted], recalled: Iterable[str]) -> None:
+    def _tell(self, posted: Iterable[Posted], recalled: Mapping[str, str]) -> None:
         deliveries = [delivery for one in posted for delivery in one.deliveries]
         self._wake.post(one.target_key for one in deliveries if one.state is DeliveryState.PENDING)
         there = [one.mailbox for one in deliveries if one.carrier is CarrierKind.INBOX]
         self._wake.changed([*recalled, *(one.message_id for one in deliveries)], there)
-        self._wake.told(tellings.recalled, recalled, CLAIMED)
+        for id_, why in recalled.items():
+            self._wake.told(tellings.recalled, [id_], why)
         self._wake.told(tellings.admitted, posted)
 
     def status(self) -> Mapping[str, Any]:

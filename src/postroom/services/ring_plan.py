@@ -1,7 +1,8 @@
 """Whom to ring for a queue: the pure decision over what was found, the same in every daemon (DESIGN §6, RULINGS 34).
 
 A ring is out from its insert until its endpoint claims from the queue, nothing is left there for it, or its time is
-over. While one is out nobody else is rung, unless an endpoint claims, attaches, or has work of its own.
+over. While one is out nobody else is rung, unless an endpoint claims, attaches, or has work of its own; or the ring is
+put off by its target for longer than `PATIENCE`, and another endpoint is there.
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ from postroom.store.rings import Ring, Seat, Work
 
 STEPS: Final = (5 * MINUTE, 20 * MINUTE, 1 * HOUR, 6 * HOUR)
 """How long (ms) a first, second and further ring that nobody answers is out; the last repeats."""
+PATIENCE: Final = 4000
+"""How long (ms) a ring may be put off where another could hear it: its courier has looked three times by then."""
+REST: Final = 5 * MINUTE
+"""For how long (ms) an endpoint whose ring was passed on is rung after all others: as long as its ring would have lived."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +49,8 @@ class Call:
 class Plan:
     """What is to be done: endpoints that claimed, rings that are over, rows of endpoints that went, and new rings.
 
-    recalled: the messages of rings that are over and were not written.
+    recalled: the messages of rings that are over and were not written. passed_on: the messages of rings that one of the
+    calls is in place of: each call stands only if they could be taken back.
     """
 
     answered: tuple[str, ...] = ()
@@ -52,6 +58,7 @@ class Plan:
     forgotten: tuple[str, ...] = ()
     calls: tuple[Call, ...] = ()
     recalled: tuple[str, ...] = ()
+    passed_on: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.answered or self.ended or self.forgotten or self.calls)
@@ -79,6 +86,8 @@ class _Planning:
         self._standing: dict[str, Ring] = {}
         self._over: dict[str, Ring] = {}
         self._void: set[str] = set()
+        self._resting: set[str] = set()
+        self._passed_on: list[str] = []
         self._calls: dict[str, Call] = {}
 
     def _claimed(self, seat: Seat) -> bool:
@@ -94,9 +103,17 @@ class _Planning:
                 self._judge(ring)
         if not self._work.closed:
             free = [seat for seat in self._seats.values() if self._may_ring(seat)]
-            # Who claimed in this very moment comes last, as it will once that is written down.
-            free.sort(key=lambda seat: (seat.id in self._answered, seat.idle_since, seat.endpoint.seq))
+            # Who claimed in this very moment comes last, as it will once that is written down; who put a ring off, after.
+            free.sort(
+                key=lambda seat: (
+                    seat.id in self._resting,
+                    seat.id in self._answered,
+                    seat.idle_since,
+                    seat.endpoint.seq,
+                )
+            )
             self._ring_for_own_work(free)
+            self._pass_on(free)
             if self._work.waiting:
                 self._ring_for_any(free)
         over = {*self._answered, *self._ended, *self._gone, *self._calls}
@@ -107,11 +124,16 @@ class _Planning:
             tuple(self._gone),
             tuple(self._calls.values()),
             tuple(recalled),
+            tuple(self._passed_on),
         )
 
     def _judge(self, ring: Ring) -> None:
         """Nothing is left for it, it is over, it never got there, or it is out."""
         seat, work = self._seats[ring.endpoint_id], self._work
+        if ring.passed_on:
+            # What waits meanwhile is for others, if there are others.
+            (self._resting if work.now < ring.rung_at + REST else self._ended).add(seat.id)
+            return
         came_back = work.back_at is not None and work.back_at > ring.rung_at
         if work.closed or not (work.waiting or seat.own):
             self._ended.add(seat.id)
@@ -124,7 +146,9 @@ class _Planning:
             self._standing[seat.id] = ring
 
     def _may_ring(self, seat: Seat) -> bool:
-        return seat.live and not seat.busy and seat.id not in self._standing and seat.id not in self._void
+        return (
+            seat.live and seat.carried and not seat.busy and seat.id not in self._standing and seat.id not in self._void
+        )
 
     def _ring_for_own_work(self, free: Sequence[Seat]) -> None:
         """Who has work of its own is rung for it, whoever else is; of several seats of one name the longest idle."""
@@ -136,10 +160,25 @@ class _Planning:
                 self._call(seat, self._step(over), own=True)
                 self._ended |= {ring.endpoint_id for ring in over if ring.own}
 
+    def _pass_on(self, free: Sequence[Seat]) -> None:
+        """A ring that was put off for too long is rung at another endpoint that puts nothing off, if there is one."""
+        for id_, ring in list(self._standing.items()):
+            if not ring.deferred or self._work.now < ring.rung_at + PATIENCE:
+                continue
+            claimant = self._seats[id_].claimant
+            for seat in free:
+                hears = seat.own and seat.claimant == claimant if ring.own else self._work.waiting
+                if hears and seat.id not in self._calls and seat.id not in self._resting:
+                    self._call(seat, ring.step, own=ring.own)
+                    self._passed_on.append(ring.message_id)
+                    del self._standing[id_]
+                    break
+
     def _ring_for_any(self, free: Sequence[Seat]) -> None:
+        passed_on = [call for call in self._calls.values() if not call.own]
         free = [seat for seat in free if seat.id not in self._calls]
         standing = [ring for ring in self._standing.values() if not ring.own]
-        out = len(standing)
+        out = len(standing) + len(passed_on)
         over = {id_: ring for id_, ring in self._over.items() if not ring.own}
         if standing:
             # Who came after that hears of it as well; who was there before had its chance.

@@ -10,11 +10,15 @@ from postroom.message import Cause, DeliveryState
 from postroom.store.endpoints import ENDPOINT_WIDTH, MOST, endpoint_of
 from postroom.store.engine import Tx
 from postroom.store.statements import Dialect
+from postroom.store.tokens import is_barred
 
 COUNTED = 1000
 """Up to how many waiting todos are counted."""
 HEAD = 8
 """How many of a queue's first todos are looked at for one that came back."""
+
+PASSED_ON = "it was put off for too long there; somebody else was rung"
+"""Why the message of a ring is cancelled that another endpoint was rung in place of."""
 
 _STATES = {state.value: state for state in DeliveryState}
 
@@ -41,6 +45,7 @@ class Ring:
 
     step: how often nobody answered before it. own: it was rung for work that only this endpoint may claim.
     state: None when the delivery is no longer kept. shown: it stands in its mailbox, and a channel was pushed to.
+    doubtful: it may have been written. why: what is told of its last failure, or of its end.
     """
 
     endpoint_id: str
@@ -53,6 +58,8 @@ class Ring:
     reason: str | None
     leased: bool
     shown: bool
+    doubtful: bool = False
+    why: str | None = None
 
     @property
     def written(self) -> bool:
@@ -63,6 +70,16 @@ class Ring:
     def unwritten(self) -> bool:
         """Whether it is under way, and can be taken back."""
         return self.state is DeliveryState.PENDING and not self.leased
+
+    @property
+    def deferred(self) -> bool:
+        """Whether it surely was not written, and nobody is at it."""
+        return self.unwritten and not self.shown and not self.doubtful
+
+    @property
+    def passed_on(self) -> bool:
+        """Whether another endpoint was rung in its place."""
+        return self.state is DeliveryState.FAILED and self.reason == Cause.CANCELLED and self.why == PASSED_ON
 
     @property
     def expired(self) -> bool:
@@ -81,6 +98,7 @@ class Seat:
 
     busy: something is under way to it, its turn is on, or it holds a todo. idle_since: when it last had anything to do
     (ms UTC). holds: it holds a todo of this queue. own, own_head: the work that only it may claim, counted, and its first.
+    carried: whether a daemon may be there that carries to it.
     """
 
     endpoint: Endpoint
@@ -90,6 +108,7 @@ class Seat:
     holds: bool
     own: int
     own_head: str | None
+    carried: bool = True
 
     @property
     def id(self) -> str:
@@ -134,18 +153,36 @@ class RingTable:
         """The rings that are out for a queue; and of each endpoint that has a row, rung or not, when it last claimed."""
         rows = await tx.rows("rings_of", queue=queue)
         out = [
-            Ring(id_, msg, rung_at, next_at, step, bool(own), _STATES.get(state), reason, bool(leased), bool(shown))
-            for id_, _, msg, rung_at, next_at, step, own, state, reason, leased, shown in rows
+            Ring(
+                id_,
+                msg,
+                rung_at,
+                next_at,
+                step,
+                bool(own),
+                _STATES.get(state),
+                reason,
+                bool(leased),
+                bool(shown),
+                bool(doubtful),
+                why,
+            )
+            for id_, _, msg, rung_at, next_at, step, own, state, reason, leased, shown, doubtful, why in rows
             if msg is not None
         ]
         return out, {row[0]: row[1] or 0 for row in rows}
 
     async def seats(self, tx: Tx, queue: str) -> list[Seat]:
-        """The endpoints that listen to a queue and let themselves be rung, live or silent."""
+        """The endpoints that listen to a queue and let themselves be rung, live or silent.
+
+        Not those of a token that may not use the queue: it may have been given fewer since.
+        """
         rows = await tx.rows("ring_seats", queue=queue, silent=self._silent, most=COUNTED, limit=MOST)
         seats: list[Seat] = []
         for row in rows:
-            live, busy, idle_since, holds, own, own_head = row[ENDPOINT_WIDTH:]
+            live, busy, idle_since, holds, own, own_head, allowed = row[ENDPOINT_WIDTH:]
+            if allowed is not None and is_barred(allowed, queue):
+                continue
             seats.append(Seat(endpoint_of(row), bool(live), bool(busy), idle_since, bool(holds), own, own_head))
         return seats
 

@@ -120,7 +120,10 @@ def attach(
         if talk is not None and name is None:
             attaching, own = talk.owner(daemon, data)
             asked |= given(name=own)
-        endpoint = attaching.ask("POST", "/v1/endpoints", asked)["endpoint"]
+        answer = attaching.ask("POST", "/v1/endpoints", asked)
+        endpoint = answer["endpoint"]
+        if answer.get("note"):
+            remarks = [*remarks, f"note: {answer['note']}"]
         if as_json:
             print_json({"endpoint": endpoint})
         else:

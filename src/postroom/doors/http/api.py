@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 from postroom.carriers.channel import ChannelCarrier
 from postroom.desk import Desk
 from postroom.doors.firing import Fired
+from postroom.endpoint import Endpoint
 from postroom.model import Principal
 from postroom.services.attaching import Place
 from postroom.services.claims import ClaimService
@@ -56,9 +57,9 @@ class Api:
     ready: None when the daemon serves, else why not yet. away: why its database could not be reached when it was last
     looked at, else None; calls are let in all the same, to find out for themselves. allowed_hosts: Host names besides
     loopback, with or without a port; `*` is any. open_principal: who a caller without a token is, where tokens are not
-    wanted. place: what an endpoint's address is called, and who can carry there. channel: hands messages to the processes
-    that wait for them; None where nobody may. mcp: answers `/mcp`, with the principal
-    in `scope["state"]`. hooks: answers everything under `/hooks/`.
+    wanted. place: what an endpoint's address is called, and who can carry there. carries: whether anybody does.
+    channel: hands messages to the processes that wait for them; None where nobody may. mcp: answers `/mcp`, with the
+    principal in `scope["state"]`. hooks: answers everything under `/hooks/`.
     """
 
     todos: TodoService
@@ -87,6 +88,7 @@ class Api:
     away: Callable[[], str | None] = lambda: None
     allowed_hosts: Sequence[str] = ()
     open_principal: Principal | None = None
+    carries: Callable[[Endpoint], bool] = lambda endpoint: True
     channel: ChannelCarrier | None = None
     mcp: ASGIApp | None = None
     hooks: ASGIApp | None = None

@@ -22,13 +22,16 @@ from postroom.doors.http.mail_fields import (
     party,
 )
 from postroom.doors.http.route import Call, Route
-from postroom.doors.http.schemas import many, named, record
+from postroom.doors.http.schemas import TEXT, many, named, record
 from postroom.endpoint import Endpoint, EndpointFilter
 from postroom.mail_wire import endpoint_view, occupant_view
 from postroom.postage import MAX_REPOSITORIES
 from postroom.services import attaching
 
 NOUN = "endpoints"
+NOTHING_CARRIES = (
+    "nothing here carries to it: no [[opencode]] is in the settings; what is sent to it waits, and no work rings it"
+)
 
 
 class AttachEndpoint(Asked):
@@ -96,7 +99,8 @@ async def attach(call: Call, asked: AttachEndpoint) -> Answer:
         rings=asked.rings,
         pid=asked.pid,
     )
-    return await _shown(call, endpoint, 201)
+    note = None if call.api.carries(endpoint) else NOTHING_CARRIES
+    return await _shown(call, endpoint, 201, note)
 
 
 async def get(call: Call, _: None) -> Answer:
@@ -119,9 +123,10 @@ async def who(call: Call, _: None) -> Answer:
     return json_answer({"who": [occupant_view(one) for one in await call.api.registry.who(call.principal)]})
 
 
-async def _shown(call: Call, endpoint: Endpoint, status: int = 200) -> Answer:
+async def _shown(call: Call, endpoint: Endpoint, status: int = 200, note: str | None = None) -> Answer:
     living = await call.api.registry.living([endpoint])
-    return json_answer({"endpoint": endpoint_view(endpoint, endpoint.id in living)}, status)
+    said = {} if note is None else {"note": note}
+    return json_answer({"endpoint": endpoint_view(endpoint, endpoint.id in living), **said}, status)
 
 
 _ENDPOINT = record({"endpoint": named("Endpoint")})
@@ -142,7 +147,7 @@ ROUTES = (
         NOUN,
         "Attach a place that takes messages; one that stood there already ends.",
         attach,
-        {201: _ENDPOINT},
+        {201: record({"endpoint": named("Endpoint")}, {"note": TEXT})},
         body=AttachEndpoint,
         refusals=(404, 409),
     ),

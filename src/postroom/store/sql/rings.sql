@@ -25,7 +25,7 @@ select {now},
 
 -- name: rings_of
 select r.endpoint_id, r.claimed_at, r.message_id, r.rung_at, r.next_at, r.step, r.own, d.state, d.reason,
-  d.lease_id is not null, d.handoff_seq is not null
+  d.lease_id is not null, d.handoff_seq is not null, d.doubtful, d.last_failure_reason
 from rings r left join deliveries d on d.message_id = r.message_id
 where r.queue = :queue
 
@@ -68,7 +68,8 @@ from deliveries h where h.mailbox = coalesce(e.name, e.id) and h.handoff_seq is 
 
 -- Each endpoint that listens to the queue: whether it is live, whether it is at work (something on its way to it or not
 -- acknowledged yet, a turn that is on, a todo that it holds), when it last had anything to do, whether it holds a todo
--- of this very queue, and what waits there for it alone: how many, and the first. A webhook has no work of its own, and a
+-- of this very queue, and what waits there for it alone: how many, and the first; last the queues of the token that
+-- attached it. A webhook has no work of its own, and a
 -- message that it failed to take may wait for hours: it is never busy. Each is looked up row by row, so that
 -- no plan reads a table whole for the sake of all seats at once.
 -- name: ring_seats
@@ -87,7 +88,8 @@ select {endpoint:e}, {within_call},
   (select count(*) from (select 1 {own_work} {claimant} limit :most) n)
     + (select count(*) from (select 1 {own_work} {claimant_worker} limit :most) n),
   coalesce((select w.id {own_work} {claimant} order by {claim_order} limit 1),
-    (select w.id {own_work} {claimant_worker} order by {claim_order} limit 1))
+    (select w.id {own_work} {claimant_worker} order by {claim_order} limit 1)),
+  (select t.queues from tokens t where t.name = e.created_by and t.revoked_at is null)
 from attachments k join endpoints e on e.id = k.endpoint_id
 where k.what = 'queue' and k.name = :queue and {standing:e.} and e.rings
 limit :limit

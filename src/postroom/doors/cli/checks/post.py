@@ -6,6 +6,7 @@ import base64
 import re
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -18,8 +19,10 @@ from postroom.doors.cli.table import short_time, span
 from postroom.errors import PostroomError
 
 WATCHED: Final = "/session/status"
+NO_CARRIER: Final = "no_carrier"
 NO_ROUTE: Final = frozenset({404, 405, 501})
 SERVERS: Final = '[[opencode]] url = "http://127.0.0.1:4096" in postroom.toml, beside `opencode serve --port 4096`'
+SET_UP: Final = f"set up {SERVERS}, and restart the daemon; or postroom detach NAME"
 PEERS_S: Final = 2.8
 PEER_S: Final = 1.3
 TMUX_S: Final = 2.0
@@ -41,6 +44,8 @@ def opencode(scene: Scene) -> Findings:
     if not places and not known:
         if settings is None and not scene.reached():
             raise Skip(f"{NO_DAEMON}, and the settings cannot be read")
+        if sessions := _sessions(scene):
+            return warn(f"no opencode server is set up: nothing carries to {sessions}", SET_UP)
         raise Skip("no opencode server is set up: sessions get no messages", SERVERS)
     if not scene.near():
         return [_by_daemon(url, seen) for url, seen in known.items()]
@@ -51,6 +56,14 @@ def opencode(scene: Scene) -> Findings:
     return [
         _judge(url, url in passwords, found, known.get(url), daemon) for url, found in zip(urls, asked, strict=True)
     ]
+
+
+def _sessions(scene: Scene) -> str:
+    """The sessions that are attached, where a daemon tells of them."""
+    with suppress(Skip, PostroomError):
+        found = [one for one in _endpoints(scene) if one["carrier"] == "opencode"]
+        return ", ".join(str(one["name"] or one["id"]) for one in found)
+    return ""
 
 
 def _seen_by_daemon(scene: Scene) -> dict[str, Mapping[str, Any]]:
@@ -211,8 +224,10 @@ def _held(scene: Scene, *, panes: bool) -> Findings:
     for one in held:
         age = now - read_time(one["since"], "since") / 1000
         said = f"{one['waiting']} wait since {short_time(one['since'])}: {one['reason']}"
-        if age > LONG_S:
-            found.append(warn(said, _cure(str(one["reason"]), str(one["carrier"])), about=one["target"]))
+        reason = str(one["reason"])
+        if age > LONG_S or reason == NO_CARRIER:
+            # A ring ends before it has waited for long, and this does not end by itself.
+            found.append(warn(said, _cure(reason, str(one["carrier"])), about=one["target"]))
         else:
             found.append(ok(f"{said} ({span(round(max(age, 0.0), 1))})", about=one["target"]))
     if not held and panes:
@@ -225,9 +240,11 @@ def _held(scene: Scene, *, panes: bool) -> Findings:
 
 def _cure(reason: str, carrier: str) -> str:
     """What ends the waiting, by the words of docs/terminals."""
-    if "no_carrier" in reason:
-        missing = {"tmux": "install tmux", "opencode": "set up [[opencode]] with its server's url"}
-        return f"{missing.get(carrier, f'set up what carries by {carrier}')}, and restart the daemon"
+    if NO_CARRIER in reason:
+        if carrier == "opencode":
+            return SET_UP
+        missing = "install tmux" if carrier == "tmux" else f"set up what carries by {carrier}"
+        return f"{missing}, and restart the daemon"
     for word, cure in (
         ("blocked", "answer the dialog in the pane"),
         ("copy mode", "leave copy mode with q"),
