@@ -89,7 +89,9 @@ async def test_attempts_that_fail_until_there_are_no_more(mail: Mail) -> None:
     assert last.what == "failed"
     assert last.detail.startswith("to ses_1 by opencode: no_such_target, attempts: 2")
     await mail.office.receipts.retry(ADMIN, sent.id)
-    assert "failed" not in _words(await _story(mail.bench, sent.id))
+    again = await _story(mail.bench, sent.id)
+    assert _words(again) == ["admitted", "failed", "retried"]
+    assert again[1].detail == last.detail
 
 
 async def test_an_acknowledgement_that_does_not_come(mail: Mail) -> None:

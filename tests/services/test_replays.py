@@ -279,6 +279,32 @@ async def test_events_are_listed_by_what_they_are(bench: Bench) -> None:
     assert refused.value.field == "since"
 
 
+async def test_what_an_event_was_before_it_was_let_go_stays_in_its_story(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as broken:
+        await break_rules(bench, broken)
+        held = (await deliver(bench, issue(), "d1")).event
+        thrown = (await deliver(bench, issue(2), "d2")).event
+    assert held.reason is not None
+    bench.move(60_000)
+    released = await bench.office.replays.release(ADMIN, held.id)
+    bench.move(60_000)
+    await bench.office.replays.replay(ADMIN, held.id)
+    await bench.office.replays.discard(ADMIN, thrown.id, "noise")
+    story = (await bench.office.trace.trace(ADMIN, held.id)).steps
+    assert story[0].at == held.received_at
+    assert ("released", f"by root; it was held: {held.reason}") in [(step.what, step.detail) for step in story]
+    assert ("replayed", "by root; it was routed") in [(step.what, step.detail) for step in story]
+    at = {step.what: step.at for step in story}
+    assert held.received_at < at["released"] < at["replayed"] == at["decided"]
+    made = next(step for step in story if step.what == "routed" and "made" in step.detail)
+    todo = await bench.get(released.todos[0].todo_id)
+    assert made.at == todo.created_at > held.received_at, "it was not routed when it came"
+    last = (await bench.office.trace.trace(ADMIN, thrown.id)).steps
+    assert [step.what for step in last if step.at > thrown.received_at] == ["discarded", "decided", "ignored"]
+
+
 async def test_an_agent_is_not_told_how_rules_decide(bench: Bench) -> None:
     received = await deliver(bench, issue(), "d1")
     event, _ = await bench.office.events.get(ANN, received.event.id)

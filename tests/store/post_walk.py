@@ -84,6 +84,7 @@ async def _carry(bench: Bench) -> None:
     await dispatch.settle(parcel, Written.WRITTEN, None, turn=True)
     await dispatch.note_seen(parcel.delivery.id)
     assert await dispatch.turns(REACHES, 10)
+    assert (await bench.office.trace.trace(ADMIN, parcel.delivery.id)).steps
     assert await dispatch.end_turn(SESSION, parcel.delivery.id, answered=True)
     await dispatch.defer(SESSION, "busy")
     await dispatch.defer(SESSION, None)

@@ -23,6 +23,8 @@ ASKED: dict[str, tuple[dict[str, Any], str]] = {
     "event_insert": ({**EVENT, "rules_version": None}, "events_digest"),
     "event_list": (HELD, "events_held"),
     "event_seqs": (HELD, "events_held"),
+    "steps_of": ({"ids": '["td_1", "ev_1"]', "limit": 100}, "steps_about"),
+    "steps_forget": ({"ids": '["td_1", "ev_1"]'}, "steps_about"),
     "rule_set_current": ({"source": "x"}, "rule_sets"),
 }
 KEPT = (

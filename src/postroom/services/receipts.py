@@ -14,6 +14,7 @@ from postroom.services import tellings
 from postroom.services.refusals import named_message
 from postroom.services.requests import Answer, Requests
 from postroom.services.wake import Wake
+from postroom.store import steps
 from postroom.store.deliveries import DeliveryTable, Receipt
 from postroom.store.engine import Engine, Once, Reader, Tx
 from postroom.text import cut
@@ -70,6 +71,7 @@ class ReceiptService:
                     state=str(chosen.state),
                     hint="Send it anew where it has to be read once more.",
                 )
+            await steps.note(tx, id_, steps.RETRIED, f"to {again.mailbox} by {principal.name}")
             return _posted(message, receipts, again)
 
         body = {"id": id_, "endpoint": endpoint}
@@ -90,6 +92,8 @@ class ReceiptService:
             message, receipts = await self._visible(tx, principal, id_)
             if not cancelled:
                 raise _not_cancelled(id_, receipts)
+            said = f": {why}" if reason else ""
+            await steps.note(tx, id_, steps.CANCELLED, f"by {principal.name}{said}")
             return _posted(message, receipts)
 
         body = {"id": id_, "reason": reason}

@@ -97,7 +97,7 @@ class ReplayService:
             words += f": {check_text(note, 'note')[:300]}"
 
         async def run(tx: Tx) -> Replayed:
-            event = await self._table.discard(tx, id_, words)
+            event = await self._table.discard(tx, id_, words, principal.name)
             if event is None:
                 raise await self._not_held(tx, id_)
             return Replayed(event, tuple(await self._table.links(tx, [id_])))
@@ -185,7 +185,9 @@ class ReplayService:
 
         async def run(tx: Tx) -> Replayed:
             decided = replace(done.decided, trace=trace)
-            now = await self._table.redecide(tx, id_, done.delivery, decided, held=held)
+            now = await self._table.redecide(
+                tx, id_, done.delivery, decided, held=held, past=_PAST[verb], by=principal.name
+            )
             if now is None:
                 raise await self._not_held(tx, id_)
             return Replayed(now, await self._sorter.make(tx, id_, done))

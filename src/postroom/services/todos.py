@@ -189,12 +189,13 @@ class TodoService:
     ) -> Todo:
         """Live -> failed, cancelled; for admins and the creator."""
         entry = self._ids.new(Prefix.LEASE)
-        note = cut(reason, MAX_NOTE_BYTES) if reason else f"cancelled by {principal.name}"
+        why = cut(reason, MAX_NOTE_BYTES) if reason else None
 
         async def run(tx: Tx) -> Todo | None:
-            return await self._table.cancel(tx, id_, _creator(principal), entry, note)
+            return await self._table.cancel(tx, id_, _creator(principal), entry, why, principal.name)
 
-        return await self._steer(principal, id_, "cancel", "cancelled", {"id": id_, "reason": note}, run, request_id)
+        body = {"id": id_, "reason": why or f"cancelled by {principal.name}"}
+        return await self._steer(principal, id_, "cancel", "cancelled", body, run, request_id)
 
     async def update(self, principal: Principal, id_: str, change: TodoChange, request_id: str | None = None) -> Todo:
         """Pending -> pending, changed; for admins and the creator."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from postroom.event import Event, EventFilter, EventState, EventTodo, Incoming
 from postroom.model import NewTodo
+from postroom.store import steps
 from postroom.store.engine import Row, Tx
 from postroom.text import dump_json
 
@@ -108,15 +109,28 @@ class EventTable:
         made = {(event.source, event.delivery_key): event for event in map(_event_of, rows)}
         return [made.get((one.delivery.source, one.delivery.delivery_key)) for one in comings]
 
-    async def redecide(self, tx: Tx, id_: str, delivery: Incoming, decided: Decided, *, held: bool) -> Event | None:
-        """An event -> what it is by another reading and decision; None when it is gone or, with `held`, not held."""
-        rows = await tx.rows("event_redecide", id=id_, held=1 if held else None, **_reading(delivery, decided))
-        return _event_of(rows[0]) if rows else None
+    async def redecide(
+        self, tx: Tx, id_: str, delivery: Incoming, decided: Decided, *, held: bool, past: str, by: str
+    ) -> Event | None:
+        """An event -> what it is by another reading and decision; None when it is gone or, with `held`, not held.
 
-    async def discard(self, tx: Tx, id_: str, words: str) -> Event | None:
+        `past` is the word for what was done, and `by` who did it.
+        """
+        was = await tx.rows("event_steered", id=id_)
+        rows = await tx.rows("event_redecide", id=id_, held=1 if held else None, **_reading(delivery, decided))
+        if not rows:
+            return None
+        await _note(tx, id_, past, by, was[0])
+        return _event_of(rows[0])
+
+    async def discard(self, tx: Tx, id_: str, words: str, by: str) -> Event | None:
         """Held -> ignored, for a reason that begins with these words; None when it is not held."""
+        was = await tx.rows("event_steered", id=id_)
         rows = await tx.rows("event_discard", id=id_, words=words)
-        return _event_of(rows[0]) if rows else None
+        if not rows:
+            return None
+        await _note(tx, id_, "discarded", by, was[0])
+        return _event_of(rows[0])
 
     async def get(self, tx: Tx, id_: str) -> Event | None:
         """The whole event, its raw body aside."""
@@ -156,6 +170,12 @@ class EventTable:
     async def links_of_todo(self, tx: Tx, todo_id: str) -> list[EventTodo]:
         """The events that led to this todo."""
         return [_link_of(row) for row in await tx.rows("event_ids_of_todo", id=todo_id)]
+
+
+async def _note(tx: Tx, id_: str, past: str, by: str, was: Row) -> None:
+    state, reason = was
+    why = "" if reason is None else f": {reason}"
+    await steps.note(tx, id_, past, f"by {by}; it was {state}{why}")
 
 
 def _coming(id_: str, delivery: Incoming) -> dict[str, object]:

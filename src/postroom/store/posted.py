@@ -23,6 +23,11 @@ class PostedTable:
         found = {message.id: message for message in map(message_of, await tx.rows("messages_whole", ids=list(ids)))}
         return await self._with_deliveries(tx, [found[id_] for id_ in ids if id_ in found])
 
+    async def of_delivery(self, tx: Tx, id_: str) -> str | None:
+        """The id of the message that this delivery carries."""
+        rows = await tx.rows("message_of_delivery", id=id_)
+        return str(rows[0][0]) if rows else None
+
     async def notices(self, tx: Tx, about: str, limit: int) -> list[Posted]:
         """The newest notices about this todo with their deliveries, the oldest of them first."""
         rows = await tx.rows("notices_of", about=about, limit=limit)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import IntEnum
 
-from postroom.store.engine import Tx
+from postroom.store import steps
+from postroom.store.engine import Row, Tx
 from postroom.store.statements import Dialect
 
 
@@ -56,11 +57,11 @@ class SweepTable:
 
     async def delete_todos(self, tx: Tx, ids: Sequence[str]) -> int:
         """Finished -> gone, with their attempts and links; what came back to life stays."""
-        return len(await tx.rows("sweep_todos_delete", ids=list(ids)))
+        return await self._forgotten(tx, await tx.rows("sweep_todos_delete", ids=list(ids)))
 
     async def delete_events(self, tx: Tx, keep: int, limit: int) -> int:
         """Old events that no kept todo names -> gone."""
-        return len(await tx.rows("sweep_events", keep=keep, limit=limit))
+        return await self._forgotten(tx, await tx.rows("sweep_events", keep=keep, limit=limit))
 
     async def delete_requests(self, tx: Tx, keep: int, limit: int) -> int:
         """Old request keys -> gone."""
@@ -68,7 +69,12 @@ class SweepTable:
 
     async def delete_messages(self, tx: Tx, keep: int, limit: int) -> int:
         """Old messages that have come to an end everywhere -> gone, with their deliveries."""
-        return len(await tx.rows("sweep_messages", keep=keep, limit=limit))
+        return await self._forgotten(tx, await tx.rows("sweep_messages", keep=keep, limit=limit))
+
+    async def _forgotten(self, tx: Tx, gone: Sequence[Row]) -> int:
+        """What was noted about these rows -> gone as well: their number."""
+        await steps.forget(tx, [row[0] for row in gone])
+        return len(gone)
 
     async def delete_admissions(self, tx: Tx, keep: int, limit: int) -> int:
         """Old keys of admission -> gone: a repeat of them would be a new message."""

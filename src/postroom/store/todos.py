@@ -9,6 +9,7 @@ from typing import Any
 
 from postroom.errors import Conflict
 from postroom.model import Attempt, NewTodo, Outcome, Todo, TodoChange, TodoFilter, TodoState, Verb
+from postroom.store import steps
 from postroom.store.engine import Row, Tx
 from postroom.store.statements import Dialect
 
@@ -263,23 +264,39 @@ class TodoTable:
         rows = await tx.rows("todo_key_rival", id=id_)
         if rows:
             raise Conflict(f"the key of {id_} is held by the newer {rows[0][0]}", todo_id=rows[0][0])
+        was = await self._steered(tx, id_, TodoState.FAILED, creator)
         rows = await tx.rows("todo_retry", id=id_, creator=creator)
-        if not rows:
+        if not rows or was is None:
             return None
         todo = todo_of(rows[0])
+        await steps.note_retry(tx, was, by)
         if todo.assignee is not None:
             await tx.rows("assignment_add", todo_id=id_, assignee=todo.assignee, giver=by)
         return todo
 
-    async def cancel(self, tx: Tx, id_: str, creator: str | None, entry: str, note: str | None) -> Todo | None:
+    async def cancel(
+        self, tx: Tx, id_: str, creator: str | None, entry: str, reason: str | None, by: str
+    ) -> Todo | None:
         """Live -> failed, cancelled; None when not live, or not this creator's. `entry` keys its line in the history."""
+        note = reason or f"cancelled by {by}"
         rows = await tx.rows("todo_cancel", id=id_, creator=creator, entry=entry, note=note)
+        if not rows:
+            return None
+        todo = todo_of(rows[0])
+        why = f": {reason}" if reason else ""
+        await steps.note(tx, id_, steps.CANCELLED, f"by {by}{why}", todo.completed_at)
+        return todo
+
+    async def _steered(self, tx: Tx, id_: str, state: TodoState, creator: str | None) -> Todo | None:
+        """The todo as it stands, held for this transaction; None when not in this state, or not this creator's."""
+        rows = await tx.rows("todo_steered", id=id_, state=state.value, creator=creator)
         return todo_of(rows[0]) if rows else None
 
     async def update(
         self, tx: Tx, id_: str, creator: str | None, change: TodoChange, payload: str | None, by: str
     ) -> Todo | None:
-        """Pending -> pending, changed; None when not pending, or not this creator's. `by` is who assigns it."""
+        """Pending -> pending, changed; None when not pending, or not this creator's. `by` is who changes it."""
+        was = await self._steered(tx, id_, TodoState.PENDING, creator)
         rows = await tx.rows(
             "todo_update",
             id=id_,
@@ -293,6 +310,10 @@ class TodoTable:
             available_given=1 if change.available_at_given else None,
             available_at=change.available_at,
         )
-        if rows and change.assignee is not None:
+        if not rows or was is None:
+            return None
+        todo = todo_of(rows[0])
+        if change.assignee is not None:
             await tx.rows("assignment_giver", todo_id=id_, giver=by)
-        return todo_of(rows[0]) if rows else None
+        await steps.note_update(tx, was, todo, change, by)
+        return todo

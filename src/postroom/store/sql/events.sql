@@ -116,6 +116,10 @@ where id = :id
 [held] and state = 'held'
 returning {event_line}
 
+-- How an event stands before it is sorted anew, or thrown away.
+-- name: event_steered
+select state, reason from events where id = :id {wait_lock}
+
 -- name: event_discard
 update events set state = 'ignored',
   reason = substr(cast(:words as text) || coalesce('; it was held: ' || reason, ''), 1, 1000)

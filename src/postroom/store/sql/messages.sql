@@ -13,6 +13,9 @@ select {message:m} from messages m where m.created_by = 'postroom' and m.correla
 order by m.seq desc limit :limit
 
 -- What others sent about this todo, the newest first.
+-- name: message_of_delivery
+select message_id from deliveries where id = :id
+
 -- name: messages_about
 select {message:m} from messages m where substr(m.correlation_id, 1, 3) = 'td_' and m.created_by <> 'postroom'
   and m.correlation_id = :about

@@ -225,6 +225,12 @@ select todo_id, lease_id, owner, outcome from attempts where todo_id {among:ids}
 select n.id from todos t join todos n on n.queue = t.queue and n.idempotency_key = t.idempotency_key and n.id <> t.id
 where t.id = :id and t.state = 'failed' and n.state <> 'done' and not (n.state = 'failed' and n.next_retry_at is null)
 
+-- How a todo stands before somebody steers it, who waits here for whoever does so just now.
+-- name: todo_steered
+select {todo_line} from todos where id = :id and state = :state
+[creator] and created_by = :creator
+{wait_lock}
+
 -- name: todo_retry
 update todos set state = 'pending', attempt = 0, next_retry_at = null, reason = null, error = null, result = null,
   completed_at = null, updated_at = {now}
