@@ -73,6 +73,7 @@ HOT: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "todo_complete_many": ({**ENDING, "items": [{"id": "td_1", "lease_id": "ls_1", "result": None}]}, ("id",)),
     "todo_key_rival": ({"id": "td_1"}, ("id", "todos_dedupe")),
     "todo_retry": ({"id": "td_1", "creator": None}, ("id",)),
+    "todo_steered": ({"id": "td_1", "state": "failed", "creator": None}, ("id",)),
     "todo_cancel": ({"id": "td_1", "creator": None, "entry": "ls_2", "note": None}, ("id",)),
     "queue_names": ({"all_of": 1}, (*SCAN_ARMS, "todos_dead", "todos_done")),
     "queue_depths": (SWEEP, (*SCAN_ARMS, "todos_dead")),

@@ -48,7 +48,7 @@ async def note_retry(tx: Tx, was: Todo, by: str) -> None:
 async def note_update(tx: Tx, was: Todo, todo: Todo, change: TodoChange, by: str) -> None:
     """Keep what of a todo was changed, from what to what, and by whom; an assignment is a step of its own."""
     if was.assignee != todo.assignee:
-        before = "" if was.assignee is None else f", before to {was.assignee}"
+        before = "" if was.assignee is None else f"; it was {was.assignee}'s"
         if todo.assignee is None:
             await note(tx, todo.id, "unassigned", f"by {by}{before}")
         else:
