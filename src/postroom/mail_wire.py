@@ -214,6 +214,7 @@ def traffic_view(traffic: Traffic) -> dict[str, Any]:
         "deferred": [
             {
                 "target": one.target_key,
+                "mailbox": one.mailbox,
                 "carrier": str(one.carrier),
                 "reason": one.reason,
                 "since": show_time(one.since),

@@ -60,13 +60,17 @@ class CarrierTraffic:
 
 @dataclass(frozen=True, slots=True)
 class Deferral:
-    """A target whose deliveries wait without an attempt: why, since when (ms UTC), and how many, counted to 1000 a kind."""
+    """A target whose deliveries wait without an attempt: why, since when (ms UTC), and how many, counted to 1000 a kind.
+
+    mailbox: the name that it goes by.
+    """
 
     target_key: str
     carrier: CarrierKind
     reason: str
     since: int
     waiting: int
+    mailbox: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,6 +101,28 @@ def test_queue_pause_and_resume(daemon: FakeDaemon, capsys: Output) -> None:
     assert json.loads(capsys.readouterr().out) == {"queue": fake_daemon.queue()}
 
 
+def test_a_queue_that_was_never_seen_is_told_of(daemon: FakeDaemon, capsys: Output) -> None:
+    daemon.answer("GET", "/v1/queues", {"queues": [fake_daemon.queue()]})
+    daemon.answer("GET", "/v1/todos", {"todos": [], "next_cursor": None})
+    daemon.answer("POST", "/v1/todos/claim", {"todos": []})
+    for name, paused in (("reviw", True), ("review", True), ("other", False)):
+        daemon.answer("PUT", f"/v1/queues/{name}", {"queue": fake_daemon.queue(name, paused=paused)})
+
+    def said(*words: str) -> str:
+        assert leave(*words) == 0
+        return capsys.readouterr().err
+
+    meant = "there is no queue reviw yet (is review meant?)"
+    assert said("queue", "pause", "reviw") == f"{meant}: it is made, paused\n"
+    assert said("queue", "set", "other", "--lease", "1m") == "there is no queue other yet: it is made\n"
+    assert said("todo", "list", "--queue", "reviw") == f"{meant}\n"
+    assert said("todo", "next", "reviw", "review") == f"nothing to claim\n{meant}\n"
+    for known in (("queue", "pause", "review"), ("todo", "list", "--queue", "review"), ("todo", "list")):
+        assert said(*known) == ""
+    daemon.refuse("GET", "/v1/queues", 503, "unavailable", "not now")
+    assert said("todo", "list", "--queue", "reviw") == ""
+
+
 def test_event_list_and_show(daemon: FakeDaemon, capsys: Output) -> None:  # S27
     daemon.answer("GET", "/v1/events", {"events": [event(whole=False)], "next_cursor": "c"})
     assert leave("event", "list", "--source", "github", "--kind", "issues", "--state", "routed", "--limit", "9") == 0
@@ -164,6 +186,11 @@ def test_token_list_and_revoke(daemon: FakeDaemon, capsys: Output) -> None:
     daemon.answer("GET", "/v1/tokens", {"tokens": [fake_daemon.token()]})
     assert leave("token", "list") == 0
     assert "review, ci/*" in capsys.readouterr().out
+    revoked = {**fake_daemon.token(), "name": "gone", "revoked_at": "2026-01-31T12:00:00.000Z"}
+    daemon.answer("GET", "/v1/tokens", {"tokens": [fake_daemon.token(), revoked]})
+    for words, shown in (((), False), (("--all",), True), (("--all", "--json"), True), (("--json",), False)):
+        assert leave("token", "list", *words) == 0
+        assert ("gone" in capsys.readouterr().out) is shown
     daemon.answer("POST", f"/v1/tokens/{TOKEN}/revoke", {"token": fake_daemon.token()})
     assert leave("token", "revoke", TOKEN) == 0
     assert capsys.readouterr().out == f"{TOKEN} ann is revoked\n"
@@ -182,10 +209,18 @@ def test_status_tells_what_there_is(daemon: FakeDaemon, capsys: Output) -> None:
         "warnings": ["the clock stepped back"],
         "events": {"received": 20, "duplicates": 19},
         "pool": {"free": 3},
+        "post": {
+            "running": True,
+            "problem": None,
+            "outcomes": {},
+            "carriers": {"tmux": {"servers": [{"socket": "s", "panes": {"%3": "on"}, "fault": None}]}, "channel": {}},
+            "without_carrier": {"opencode": "messages wait"},
+        },
+        "hooks": {"gh": {"accepted": 1, "refused": {"signature": 2}}},
         "deliveries": traffic_view(
             Traffic(
                 (CarrierTraffic(CarrierKind.TMUX, 3, 1, 0, 2, 4, 7_200_000),),
-                (Deferral("tmux:s:1:2:%3", CarrierKind.TMUX, "a dialog\x1b is open", NOON, 2),),
+                (Deferral("tmux:s:1:2:%3", CarrierKind.TMUX, "a dialog\x1b is open", NOON, 2, "claude-1"),),
                 1,
                 2,
             )
@@ -194,16 +229,26 @@ def test_status_tells_what_there_is(daemon: FakeDaemon, capsys: Output) -> None:
     daemon.answer("GET", "/v1/status", answer)
     assert leave("status") == 0
     taken = capsys.readouterr()
-    assert f"daemon     {daemon.url}\n" in taken.out
-    assert "ready      yes\n" in taken.out
-    assert "uptime     2h\n" in taken.out
-    assert "sweep      last_run_at 2026-01-31T12:00:00Z, reaped 2\n" in taken.out
-    assert 'pool       {"free": 3}\n' in taken.out
+    lines = [" ".join(row.split()) for row in taken.out.splitlines()]
+    for said in (
+        f"daemon {daemon.url}",
+        "ready yes",
+        "uptime 2h",
+        "sweep last_run_at 2026-01-31T12:00:00Z, reaped 2",
+        "pool free 3",
+        "endpoints live 1, standing 2",
+        "courier runs",
+        "by tmux servers (socket s, panes (%3 on))",
+        "by channel nothing yet",
+        "by opencode messages wait",
+        "hooks/gh accepted 1, refused (signature 2)",
+    ):
+        assert said in lines
     assert "review" in taken.out
-    assert "endpoints  live 1, standing 2\n" in taken.out
+    assert not set("{}[]") & set(taken.out), "JSON is for programs"
     rows = [row.split() for row in taken.out.splitlines()]
     assert ["tmux", "3", "2h", "1", "0", "2", "4"] in rows
-    assert "tmux:s:1:2:%3 2 2026-01-31T12:00:00Z a dialog\N{REPLACEMENT CHARACTER} is open" in [
+    assert "claude-1 tmux pane %3 of s 2 2026-01-31T12:00:00Z a dialog\N{REPLACEMENT CHARACTER} is open" in [
         " ".join(row) for row in rows
     ]
     assert taken.err == "warning: the clock stepped back\n"

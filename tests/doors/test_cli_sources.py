@@ -250,6 +250,97 @@ def test_a_secret_in_the_address_is_told_where_it_goes(daemon: FakeDaemon, capsy
     assert "public = true" not in capsys.readouterr().err
 
 
+REST = '''\
+# Mine, and I like it so.
+port = 7000  # here
+
+# The first.
+[[source]]
+name = "one"
+provider = "generic"
+insecure = true
+
+# The second.
+  [[ source ]]
+name = "two"
+provider = "generic"
+signed = """
+[[source]]
+name = "no table"
+"""
+[[source.rules]]
+queue = "b"
+
+# The queue.
+[queue.inbox]
+lease_s = 60
+'''
+
+
+def test_a_source_is_removed_and_all_else_kept(daemon: FakeDaemon, data: Path, capsys: Output) -> None:
+    file = data / "postroom.toml"
+    file.write_text(REST)
+    file.chmod(0o640)
+    daemon.answer("POST", "/v1/reload", sources(data, "one"))
+    assert leave("source", "remove", "two") == 0
+    taken = capsys.readouterr()
+    assert (taken.out, taken.err) == ("two is removed; what it sends is refused from now on\n", "")
+    first, second = REST.index("  [[ source ]]"), REST.index("# The queue")
+    assert file.read_text() == REST[:first] + "\n" + REST[second:]
+    assert mode(file) == 0o640
+    assert file.with_name("postroom.toml.bak").read_text() == REST
+    daemon.answer("POST", "/v1/reload", sources(data))
+    assert leave("source", "remove", "one", "--json") == 0
+    shown = {"name": "one", "settings_file": str(file), "daemon": "reloaded"}
+    assert json.loads(capsys.readouterr().out) == {"source": shown}
+    assert tomllib.loads(file.read_text()) == {"port": 7000, "queue": {"inbox": {"lease_s": 60}}}
+    assert [row for row in file.read_text().splitlines() if row.startswith("#")] == [
+        "# Mine, and I like it so.",
+        "# The first.",
+        "# The second.",
+        "# The queue.",
+    ]
+
+
+def test_a_source_that_cannot_be_removed_stays(daemon: FakeDaemon, data: Path, capsys: Output) -> None:
+    file = data / "postroom.toml"
+    inline = 'source = [{name = "one", provider = "generic", insecure = true}]\n'
+    daemon.refuse("POST", "/v1/reload", 400, "invalid", "queue: expected a name")
+    for text, name, said in (
+        (REST, "one", "queue: expected a name"),
+        (REST, "three", "has no source 'three'"),
+        (inline, "one", "take it out by hand"),
+    ):
+        file.write_text(text)
+        assert leave("source", "remove", name) == 1
+        assert said in capsys.readouterr().err
+        assert file.read_text() == text
+    assert leave("source", "remove", "") == 2
+
+
+def test_a_source_that_was_added_is_removed_again(daemon: FakeDaemon, data: Path, capsys: Output) -> None:
+    daemon.answer("POST", "/v1/reload", sources(data, "gh"))
+    assert leave("source", "add", "gh", "--provider", "github", "--queue", "inbox") == 0
+    daemon.answer("POST", "/v1/reload", sources(data))
+    capsys.readouterr()
+    assert leave("source", "remove", "gh") == 0
+    assert capsys.readouterr().err == f"its secrets stay in {data / 'secrets' / 'gh'}\n"
+    assert (data / "postroom.toml").read_text() == ""
+
+
+def test_reload_has_the_settings_read_again(daemon: FakeDaemon, data: Path, capsys: Output) -> None:
+    daemon.answer("POST", "/v1/reload", {**sources(data, "gh"), "settings_file": "/x/postroom.toml"})
+    assert leave("reload") == 0
+    taken = capsys.readouterr()
+    assert "http://127.0.0.1:7373/hooks/gh" in taken.out
+    assert taken.err == "warning: short\nread from /x/postroom.toml\n"
+    assert leave("reload", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["settings_file"] == "/x/postroom.toml"
+    daemon.refuse("POST", "/v1/reload", 400, "invalid", "postroom.toml: line 3: queue: expected a name")
+    assert leave("reload") == 1
+    assert "line 3" in capsys.readouterr().err
+
+
 def test_another_settings_file_is_told(daemon: FakeDaemon, data: Path, tmp_path: Path, capsys: Output) -> None:
     other = tmp_path / "elsewhere" / "other.toml"
     assert leave("source", "add", "x", "--provider", "github", "--config", str(other)) == 0
@@ -364,7 +455,7 @@ def test_rules_add_move_and_remove(daemon: FakeDaemon, tmp_path: Path, capsys: O
     words = ("--name", "bugs", "--label", "bug", "--label", "crash", "--queue", "bugs", "--priority", "5", "--at", "0")
     assert leave("rules", "add", "github", *words, "--delay", "5m", "--todo-kind", "fix", "--continue") == 0
     assert daemon.last.body == {"rule": {**RULE, "delay_s": 300, "kind": "fix", "continue": True}, "at": 0}
-    assert "1 rules of its settings" in capsys.readouterr().err
+    assert "1 rule of its settings and preset follows" in capsys.readouterr().err
     assert leave("rules", "add", "github", "--author", "*[[]bot]", "--drop") == 0
     assert daemon.last.body == {"rule": {"match": {"author": ["*[[]bot]"]}, "drop": True}}
     file = tmp_path / "rule.json"

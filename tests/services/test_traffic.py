@@ -119,6 +119,7 @@ async def test_the_targets_that_hold_deliveries_up_the_longest_first(
         ("opencode:ses_2", "opencode", "at work on 2", 2),
     ]
     assert told[0].since < told[1].since < told[2].since
+    assert [one.mailbox for one in told] == ["ses_3", "ses_1", "ses_2"]
     monkeypatch.setattr(traffic, "SHOWN", 1)
     monkeypatch.setattr(traffic, "COUNTED", 1)
     assert [(one.target_key, one.waiting) for one in (await _now(bench)).deferred] == [("opencode:ses_3", 1)]

@@ -27,10 +27,10 @@ class TrafficTable:
         """Each stage of each carrier that has any: ready, retrying, being_written, awaiting_ack, failed."""
         return [Count(*row) for row in await tx.rows("traffic_counts")]
 
-    async def deferred(self, tx: Tx, limit: int, most: int) -> list[tuple[str, str, str, int, int]]:
-        """Target, carrier, reason, since when, and how many wait there, counted up to `most`; the longest first."""
+    async def deferred(self, tx: Tx, limit: int, most: int) -> list[tuple[str, str, str, int, int, str]]:
+        """Target, carrier, reason, since when, how many wait there, up to `most`, and its mailbox; the longest first."""
         rows = await tx.rows("traffic_deferred", limit=limit, most=most)
-        return [(row[0], row[1], row[2], row[3], row[4]) for row in rows]
+        return [(row[0], row[1], row[2], row[3], row[4], row[5]) for row in rows]
 
     async def endpoints(self, tx: Tx) -> tuple[int, int]:
         """How many endpoints are live, and how many have not ended."""

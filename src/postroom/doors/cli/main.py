@@ -25,6 +25,7 @@ VERBS: Final[Mapping[str, tuple[str, str]]] = {
     "serve": ("serve", "serve"),
     "demo": ("serve", "demo"),
     "status": ("serve", "status"),
+    "reload": ("serve", "reload"),
     "doctor": ("doctor", "doctor"),
     "config": ("serve", "show_config"),
     "mcp": ("serve", "mcp"),

@@ -43,8 +43,11 @@ class Place:
 
         return SettingsFile(self._path)
 
-    def reload(self, name: str) -> str:
-        """Have the daemon read its sources again: what came of that, in a word. Raises what it refuses."""
+    def reload(self, name: str, *, gone: bool = False) -> str:
+        """Have the daemon read its sources again: what came of that, in a word. Raises what it refuses.
+
+        It is to know the source of this name then, or with `gone` to know it no longer.
+        """
         from postroom.doors.cli.connection import Unreachable
 
         if self._daemon is None:
@@ -53,6 +56,6 @@ class Place:
             told = self._daemon.ask("POST", "/v1/reload", {})
         except Unreachable:
             return "not running"
-        if any(one["name"] == name for one in told["sources"]):
+        if any(one["name"] == name for one in told["sources"]) is not gone:
             return "reloaded"
         return str(told["settings_file"] or "no file")

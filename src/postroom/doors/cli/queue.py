@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from postroom.doors.cli.asking import AsJson, Data, asking, usage
 from postroom.doors.cli.plain import Verbs, seconds
-from postroom.doors.cli.table import fields, line, span, table, tell
+from postroom.doors.cli.table import fields, line, note, span, table, tell
+from postroom.errors import PostroomError
+
+if TYPE_CHECKING:
+    from postroom.doors.cli.connection import Daemon
 
 app = Verbs("See and set queues.")
 
@@ -107,8 +111,27 @@ def _put(name: str, body: Mapping[str, Any], as_json: bool, data: Data) -> None:
     if not name:
         raise usage("an empty name names no queue", "QUEUE")
     with asking(as_json, data) as daemon:
+        new = unseen(daemon, [name])
         answer = daemon.ask("PUT", f"/v1/queues/{segment(name)}", body)
     tell(answer, as_json, _show_settings)
+    for said in new:
+        note(f"{said}: it is made{', paused' if body.get('paused') else ''}")
+
+
+def unseen(daemon: Daemon, names: Sequence[str]) -> list[str]:
+    """A line for each of these queues that is none yet, with the one that may be meant: it may be a slip of the pen."""
+    from difflib import get_close_matches
+
+    try:
+        known = [queue["name"] for queue in daemon.ask("GET", "/v1/queues")["queues"]]
+    except PostroomError:
+        return []  # It is a remark; what was asked for has its own answer.
+    said = []
+    for name in names:
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            said.append(f"there is no queue {name} yet{f' (is {near[0]} meant?)' if near else ''}")
+    return said
 
 
 def _show_settings(answer: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""`postroom serve`, `mcp`, `demo`, `config` and `status`: the verbs that start something, and the one that looks at it.
+"""`postroom serve`, `mcp`, `demo`, `config`, `status` and `reload`: what starts something, looks at it, and has it read.
 
 The command line is the process's front door, so these verbs start what stands above or beside the doors. They name it
 by a string that is imported when the verb runs: the other verbs never pay for it, and the floors keep their order.
@@ -6,15 +6,15 @@ by a string that is imported when the verb runs: the other verbs never pay for i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from importlib import import_module
 from typing import Annotated, Any, Final, Literal
 
 import typer
 
 from postroom.doors.cli.asking import AsJson, Data, asking, refusing, usage
-from postroom.doors.cli.queue import show_queues
-from postroom.doors.cli.table import cell, fields, line, note, print_json, short_time, span, table, tell
+from postroom.doors.cli.source_shown import show_sources
+from postroom.doors.cli.status_shown import show_status
+from postroom.doors.cli.table import note, print_json, table, tell
 
 CONFIG: Final = "postroom.config"
 DAEMON: Final = "postroom.daemon"
@@ -174,7 +174,16 @@ def status(as_json: AsJson = False, data: Data = None) -> None:
     with asking(as_json, data) as daemon:
         answer = daemon.ask("GET", "/v1/status")
         where = str(daemon.address)
-    tell(answer, as_json, lambda shown: _show_status(shown, where))
+    tell(answer, as_json, lambda shown: show_status(shown, where))
+
+
+def reload(as_json: AsJson = False, data: Data = None) -> None:
+    """Have the daemon read its settings file's sources again, all or none; every other setting needs a restart."""
+    with asking(as_json, data) as daemon:
+        answer = daemon.ask("POST", "/v1/reload", {})
+    tell(answer, as_json, show_sources)
+    if not as_json:
+        note(f"read from {answer['settings_file'] or 'no settings file: the daemon has none'}")
 
 
 def _flags(
@@ -202,58 +211,3 @@ def _flags(
 
 def _plain(value: object) -> object:
     return value if value is None or isinstance(value, bool | int | float | str | list | dict) else str(value)
-
-
-def _show_status(answer: Mapping[str, Any], where: str) -> None:
-    first = ("version", "engine", "database")
-    known = {*first, "ready", "uptime_s", "queues", "warnings", "events", "sweep", "deliveries"}
-    fields(
-        [
-            ("daemon", where),
-            ("ready", answer.get("ready")),
-            *((name, answer.get(name)) for name in first),
-            ("uptime", span(answer.get("uptime_s"))),
-            ("events", _in_words(answer.get("events"))),
-            ("sweep", _in_words(answer.get("sweep"))),
-            ("endpoints", _in_words((answer.get("deliveries") or {}).get("endpoints"))),
-            *((name, value) for name, value in answer.items() if name not in known),
-        ]
-    )
-    if answer.get("queues"):
-        line()
-        show_queues(answer["queues"])
-    _show_deliveries(answer.get("deliveries") or {})
-    for warning in answer.get("warnings") or ():
-        note(f"warning: {warning}")
-
-
-def _show_deliveries(told: Mapping[str, Any]) -> None:
-    if told.get("carriers"):
-        line()
-        table(
-            ("carrier", "pending", "oldest", "retrying", "being written", "awaiting ack", "failed"),
-            [
-                (
-                    one["carrier"],
-                    one["pending"],
-                    span(one["oldest_pending_age_s"]),
-                    one["retrying"],
-                    one["being_written"],
-                    one["awaiting_ack"],
-                    one["failed"],
-                )
-                for one in told["carriers"]
-            ],
-        )
-    if told.get("deferred"):
-        line()
-        table(
-            ("waits for", "waiting", "since", "because"),
-            [(one["target"], one["waiting"], short_time(one["since"]), one["reason"]) for one in told["deferred"]],
-        )
-
-
-def _in_words(value: object) -> object:
-    if not isinstance(value, dict):
-        return value
-    return ", ".join(f"{name} {cell(short_time(item))}" for name, item in value.items())

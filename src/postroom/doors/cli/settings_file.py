@@ -1,4 +1,4 @@
-"""The settings file as an editor finds it: a source appended, everything else kept, and never a broken file left."""
+"""The settings file as an editor finds it: a source appended or taken out, all else kept, and never a broken file left."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ import os
 import re
 import secrets
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from postroom.errors import Conflict, Misconfigured
+from postroom.errors import Conflict, Misconfigured, NotFound
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
+_SOURCE = re.compile(r"\s*\[\[\s*source\s*\]\]")
+_BELOW = re.compile(r"\s*\[{1,2}\s*source\s*\.")
+_IDLE = re.compile(r"\s*(#.*)?\s*")
 
 
 class SettingsFile:
@@ -54,6 +57,28 @@ class SettingsFile:
                 f"{self.path}: a [[source]] table cannot be appended to what is there; write it in by hand",
                 field="source",
             )
+        self._write(text)
+
+    def remove_source(self, name: str) -> None:
+        """A [[source]] table less, what stands above it kept, the old file in NAME.bak. Raises NotFound, Misconfigured."""
+        source = self.source(name)
+        if source is None:
+            raise NotFound(f"{self.path} has no source {name[:64]!r}", field="name")
+        tables = list(self.table["source"])
+        tables.remove(source)
+        wanted = {key: value for key, value in self.table.items() if key != "source"} | (
+            {"source": tables} if tables else {}
+        )
+        for text in _shorter(self.text):
+            with suppress(tomllib.TOMLDecodeError):
+                if tomllib.loads(text) == wanted:
+                    return self._write(text)
+        raise Misconfigured(
+            f"{self.path}: the table of {name} does not stand by itself there; take it out by hand, then postroom reload",
+            field="source",
+        )
+
+    def _write(self, text: str) -> None:
         if self.there:
             write_private(self.path.with_name(self.path.name + ".bak"), self._raw, _mode(self.path))
         write_private(self.path, text.encode(), _mode(self.path))
@@ -67,6 +92,23 @@ class SettingsFile:
             self.path.unlink(missing_ok=True)
         except OSError as error:
             raise unwritable(self.path, error) from None
+
+
+def _shorter(text: str) -> Iterator[str]:
+    """The text without what may be one [[source]] table, for each one and for each place where it may end."""
+    lines = text.splitlines(keepends=True)
+    heads = [n for n, line in enumerate(lines) if line.lstrip().startswith("[")]
+    for first in heads:
+        if not _SOURCE.match(lines[first]):
+            continue
+        for after in (*(n for n in heads if n > first and not _BELOW.match(lines[n])), len(lines)):
+            end = after
+            # What stands above the next table belongs to that one.
+            while after < len(lines) and end > first + 1 and _IDLE.fullmatch(lines[end - 1]):
+                end -= 1
+            kept = "".join(lines[:first]).rstrip("\n")
+            rest = "".join(lines[end:]).lstrip("\n")
+            yield (f"{kept}\n" if kept else "") + ("\n" if kept and rest else "") + rest
 
 
 def _mode(path: Path) -> int:

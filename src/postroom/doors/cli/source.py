@@ -1,4 +1,4 @@
-"""`postroom source` and `postroom fire`: the senders that are set up, a further one, its secrets, and samples to try it."""
+"""`postroom source` and `postroom fire`: the senders that are set up, one more or less, their secrets, and samples."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ import typer
 from postroom.doors.cli.asking import REFUSED, AsJson, Data, asking, given, refusing, usage
 from postroom.doors.cli.place import Place
 from postroom.doors.cli.plain import Verbs
-from postroom.doors.cli.table import cell, fields, line, note, print_json, short_time, table, tell
+from postroom.doors.cli.source_shown import show_sources
+from postroom.doors.cli.table import fields, line, note, print_json, table, tell
 from postroom.errors import Conflict, Invalid, Misconfigured, NotFound, PostroomError
 
 if TYPE_CHECKING:
     from postroom.doors.cli.connection import Daemon
     from postroom.doors.cli.settings_file import SettingsFile
 
-app = Verbs("See, add, try and rotate the sources of events.")
+app = Verbs("See, add, try, rotate and remove the sources of events.")
 
 THEIRS: Final = ("slack", "stripe", "linear", "sentry", "pagerduty", "standard")
 """Senders that make the secret themselves and show it once."""
@@ -50,7 +51,7 @@ def list_sources(as_json: AsJson = False, data: Data = None) -> None:
     """List the sources, where their secrets stand, and which of those proved the latest delivery."""
     with asking(as_json, data) as daemon:
         answer = daemon.ask("GET", "/v1/sources")
-    tell(answer, as_json, _show_list)
+    tell(answer, as_json, show_sources)
 
 
 @app.command("add")
@@ -159,6 +160,33 @@ def rotate(
             raise
     shown = None if secret_stdin or provider in THEIRS else secret
     _tell_secret(name, place, state, shown, file, as_json, left=len(after))
+
+
+@app.command("remove")
+def remove(name: Name, config: Config = None, as_json: AsJson = False, data: Data = None) -> None:
+    """Take a source out of the settings file and have the daemon read it; its events and their todos stay.
+
+    The file as it was stays beside it, with `.bak` at its end; so does a file with the source's secrets.
+    """
+    if not name:
+        raise usage("an empty name names no source", "NAME")
+    with refusing(as_json):
+        place = Place(config, data)
+        file = place.settings_file()
+        secrets_file = (file.source(name) or {}).get("secrets_file")
+        file.remove_source(name)
+        try:
+            state = place.reload(name, gone=True)
+        except PostroomError:
+            file.restore()
+            raise
+    if as_json:
+        print_json({"source": {"name": name, "settings_file": str(file.path), "daemon": state}})
+        return
+    line(name, "is removed; what it sends is refused from now on" if state == "reloaded" else "is removed")
+    _tell_state(state, file)
+    if isinstance(secrets_file, str):
+        note(f"its secrets stay in {file.path.parent / Path(secrets_file).expanduser()}")
 
 
 @app.command("test")
@@ -275,7 +303,7 @@ def _secrets_file(file: SettingsFile, name: str) -> tuple[Path, str]:
     if not isinstance(path, str):
         raise Invalid(
             f"the secrets of {name} stand in its secrets_env or secrets: set the new one there beside the old one, "
-            "then reload",
+            "then postroom reload",
             field="secrets_file",
         )
     return file.path.parent / Path(path).expanduser(), str(table_.get("provider"))
@@ -335,44 +363,6 @@ def _show_fired(answer: Mapping[str, Any]) -> None:
         line("no todo")
 
 
-def _show_list(answer: Mapping[str, Any]) -> None:
-    def matched(source: Mapping[str, Any]) -> object:
-        found = source["matched"]
-        return None if found is None else f"{found['secret']} at {short_time(found['at'])}"
-
-    table(
-        ("name", "provider", "queue", "address", "up to", "secrets", "latest proof"),
-        [
-            (
-                one["name"],
-                one["provider"],
-                one["queue"],
-                "".join((*answer["addresses"][:1], one["path"])),
-                _size(one["max_bytes"]),
-                _secrets_shown(one),
-                matched(one),
-            )
-            for one in answer["sources"]
-        ],
-    )
-    for warning in answer["warnings"]:
-        note(f"warning: {warning}")
-    if not answer["sources"]:
-        note("there is none yet: postroom source add github --provider github --queue inbox --preset github")
-
-
-def _secrets_shown(source: Mapping[str, Any]) -> str:
-    said = "insecure" if source["insecure"] else cell(source["secrets"])
-    return f"{said}; this machine alone" if source["local"] else said
-
-
-def _size(count: int) -> str:
-    for unit, name in ((1024 * 1024, "MiB"), (1024, "KiB")):
-        if count % unit == 0:
-            return f"{count // unit} {name}"
-    return f"{count} bytes"
-
-
 def _tell_secret(
     name: str,
     place: Place,
@@ -390,9 +380,13 @@ def _tell_secret(
         print_json({"source": told if left is None else {**told, "secrets": left}})
         return
     fields([("source", name), ("address", url), ("secret", secret), ("settings", str(file.path)), ("secrets", left)])
+    _tell_state(state, file)
+    if secret is not None:
+        note("the secret is shown only now")
+
+
+def _tell_state(state: str, file: SettingsFile) -> None:
     if state == "not running":
         note("no daemon runs here: it will read this when it starts")
     elif state != "reloaded":
         note(f"the daemon reads {state}, not this file: start it again with --config {file.path}")
-    if secret is not None:
-        note("the secret is shown only now")

@@ -21,7 +21,8 @@ from postroom.doors.cli.asking import (
 )
 from postroom.doors.cli.pane import worker_here
 from postroom.doors.cli.plain import Verbs, seconds
-from postroom.doors.cli.table import tell
+from postroom.doors.cli.queue import unseen
+from postroom.doors.cli.table import note, tell
 from postroom.doors.cli.todo_shown import show_claimed, show_created, show_line, show_list, show_whole
 from postroom.errors import Conflict
 
@@ -51,7 +52,7 @@ Priority = Annotated[int | None, typer.Option("--priority", metavar="N", help="-
 At = Annotated[
     str | None, typer.Option("--at", metavar="TIME", help="Not claimable before, as 2026-01-31T12:00:00.000Z.")
 ]
-State = Literal["pending", "claimed", "done", "failed", "parked", "dead"]
+State = Literal["pending", "claimed", "done", "failed", "parked", "dead", "cancelled"]
 
 
 @app.command("add")
@@ -114,7 +115,10 @@ def list_todos(
     query = given(queue=queue, state=state, assignee=assignee, cursor=cursor, limit=limit)
     with asking(as_json, data) as daemon:
         answer = daemon.ask("GET", "/v1/todos", query=query)
+        remarks = unseen(daemon, [queue]) if queue and not answer["todos"] else []
     tell(answer, as_json, show_list)
+    for said in remarks:
+        note(said)
 
 
 @app.command("show")
@@ -155,7 +159,10 @@ def claim_next(
             return daemon.ask("POST", "/v1/todos/claim", body | given(wait_s=wait_s or None), wait_s=wait_s)
 
         answer = wait_for(ask, lambda answer: answer["todos"], wait or 0.0)
+        remarks = unseen(daemon, queues) if queues and not answer["todos"] else []
     tell(answer, as_json, show_claimed)
+    for said in remarks:
+        note(said)
 
 
 @app.command("claim")

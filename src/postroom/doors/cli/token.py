@@ -39,10 +39,16 @@ def create(
 
 
 @app.command("list")
-def list_tokens(as_json: AsJson = False, data: Data = None) -> None:
-    """List tokens; secrets are never shown again."""
+def list_tokens(
+    everything: Annotated[bool, typer.Option("--all", help="The revoked ones too.")] = False,
+    as_json: AsJson = False,
+    data: Data = None,
+) -> None:
+    """List the tokens that open something; secrets are never shown again."""
     with asking(as_json, data) as daemon:
         answer = daemon.ask("GET", "/v1/tokens")
+    if not everything:
+        answer = {**answer, "tokens": [token for token in answer["tokens"] if token["revoked_at"] is None]}
     tell(answer, as_json, _show_list)
 
 

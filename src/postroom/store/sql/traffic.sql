@@ -36,7 +36,8 @@ from deliveries where target_key = t.target_key and state = 'pending' and lease_
 -- name: traffic_deferred slow
 select t.target_key, t.carrier, t.busy_reason, t.busy_since,
   (select count(*) from (select 1 {held_up} is null limit :most) n)
-    + (select count(*) from (select 1 {held_up} is not null limit :most) n)
+    + (select count(*) from (select 1 {held_up} is not null limit :most) n),
+  coalesce((select mailbox {held_up} is null limit 1), (select mailbox {held_up} is not null limit 1))
 from targets t
 where t.busy_reason is not null
   and ((select 1 {held_up} is null limit 1) is not null or (select 1 {held_up} is not null limit 1) is not null)
