@@ -227,7 +227,7 @@ class Reply:
 class MessageFilter:
     """Which messages a list or history shows, newest first.
 
-    state: that of some delivery, with `endpoint_id` of the one that went there.
+    state: that of some delivery, with `endpoint_id` of the one that went there; or `cancelled`.
     """
 
     sender: str | None = None

@@ -203,7 +203,7 @@ class TodoChange:
 
 @dataclass(frozen=True, slots=True)
 class TodoFilter:
-    """Which todos `list` shows, newest first. `state` may also be `parked` or `dead`."""
+    """Which todos `list` shows, newest first. `state` may also be `parked`, `dead` or `cancelled`."""
 
     queue: str | None = None
     state: str | None = None

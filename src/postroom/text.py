@@ -34,6 +34,11 @@ def clean(value: str) -> str:
     return _UNSTORABLE.sub("�", value)
 
 
+def many(number: int, noun: str) -> str:
+    """So many of a thing whose plural ends in s: 1 attempt, 2 attempts."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def cut(value: str, limit_bytes: int) -> str:
     """The cleaned text, cut at a character to at most `limit_bytes` of UTF-8 and marked when it was."""
     if len(value) <= limit_bytes and value.isascii() and "\x00" not in value:

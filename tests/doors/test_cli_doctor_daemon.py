@@ -209,7 +209,12 @@ def test_secrets(there: Told, told: dict[str, Any], state: State, words: str) ->
     [
         ([], {}, State.SKIP, "nothing ever came by it"),
         ([{"received_at": show_time(NOON)}], {}, State.OK, "the latest event came 2026-01-31T"),
-        ([], counted(refused={"proof": 2}, last_refusal="no secret made it"), State.FAIL, "all of 2 deliveries"),
+        (
+            [],
+            counted(refused={"proof": 2}, last_refusal="no secret made it"),
+            State.FAIL,
+            "every delivery since the daemon's start (2) was refused",
+        ),
         ([{"received_at": show_time(NOON)}], counted(accepted=1, refused={"proof": 2}), State.WARN, "2 refused since"),
     ],
 )
@@ -578,7 +583,7 @@ def aged(minutes: int, **changes: Any) -> dict[str, Any]:
 
 def test_young_work_is_fine(there: Told) -> None:
     line = only(checks_work.queues, queued(there, aged(4), age_s=240))
-    assert (line.state, line.found) == (State.OK, "1 pending in 1 queues, none for more than 5m")
+    assert (line.state, line.found) == (State.OK, "1 pending in 1 queue, none for more than 5m")
 
 
 def test_work_that_is_not_due_yet_is_fine(there: Told) -> None:

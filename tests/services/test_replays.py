@@ -325,7 +325,7 @@ async def test_a_trial_says_what_would_happen_and_changes_nothing(bench: Bench) 
     trials = bench.office.trials
     trial = await trials.event(ADMIN, "gh", received.event.id)
     assert (trial.decision.state, trial.rules_version) == (EventState.IGNORED, 1)
-    assert trial.decision.trace == ("bugs: no match, label is not told, not bug",)
+    assert trial.decision.trace == ("bugs: no match, label is missing, not bug",)
     tried = await trials.event(ADMIN, "gh", received.event.id, [{"queue": "all"}])
     assert [one.new.queue for one in tried.decision.todos] == ["all"]
     body = issue(3, action="labeled", label={"name": "bug"})

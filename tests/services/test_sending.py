@@ -362,6 +362,9 @@ async def test_pages_are_newest_first_and_filtered(mail: Mail) -> None:
     ]
     for asked, ids in wanted:
         assert [one.message.id for one in (await post.page(ADMIN, asked)).messages] == ids, asked
+    await mail.office.receipts.cancel(ADMIN, "m3")
+    for state in ("cancelled", "failed"):
+        assert [one.message.id for one in (await post.page(ADMIN, MessageFilter(state=state))).messages] == ["m3"]
     for bad, field in (
         (MessageFilter(state="queued"), "state"),
         (MessageFilter(limit=0), "limit"),

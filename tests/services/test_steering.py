@@ -298,7 +298,7 @@ async def test_lists_are_filtered_by_state_queue_and_assignee(bench: Bench) -> N
     async def listed(who: Principal = ADMIN, **more: str) -> list[str]:
         return titles((await bench.office.todos.page(who, TodoFilter(**more))).todos)  # type: ignore[arg-type]
 
-    for state in ("pending", "claimed", "done", "parked", "dead"):
+    for state in ("pending", "claimed", "done", "parked", "dead", "cancelled"):
         assert await listed(state=state) == [state]
     assert await listed(state="failed") == ["cancelled", "dead", "parked"]
     assert await listed(queue="other") == ["claimed"]

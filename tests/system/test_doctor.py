@@ -59,7 +59,7 @@ def test_a_healthy_daemon_and_one_that_was_stopped(new_daemon: Callable[..., Dae
     assert lines["sources.deliveries[github]"]["state"] == "ok"
     assert f"cloudflared tunnel --url http://127.0.0.1:{daemon.hooks_port}" in lines["sources.hooks_port"]["found"]
     assert lines["mcp.http"]["state"] == lines["mcp.stdio"]["state"] == "ok"
-    assert lines["work.queues"]["found"].startswith("1 pending in 1 queues")
+    assert lines["work.queues"]["found"].startswith("1 pending in 1 queue,")
     leave("doctor", "--data", str(daemon.folder))
     assert all(line.isprintable() for line in capsys.readouterr().out.splitlines())
     # An agent is told what concerns it, and nothing of sources and their refusals.

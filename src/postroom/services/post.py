@@ -15,6 +15,7 @@ from postroom.limits import MAX_WAIT
 from postroom.message import (
     AckMode,
     Admitted,
+    Cause,
     Delivery,
     DeliveryState,
     MessageFilter,
@@ -43,6 +44,7 @@ LOOKS = 8
 """How often an admission looks again when what it had found changed in the very moment."""
 HANDED_OFF = "handed_off"
 ACKNOWLEDGED = "acknowledged"
+FILTER_STATES = (*map(str, DeliveryState), str(Cause.CANCELLED))
 AWAITED = (HANDED_OFF, ACKNOWLEDGED)
 
 _THERE = {DeliveryState.INJECTED, DeliveryState.AWAITING_ACK, DeliveryState.ACKNOWLEDGED}
@@ -347,8 +349,8 @@ def _body(new: NewMessage, draft: Draft) -> dict[str, object]:
 
 
 def _check_filter(asked: MessageFilter) -> None:
-    if asked.state is not None and asked.state not in DeliveryState.__members__.values():
-        raise Invalid(f"state {asked.state[:40]!r} is expected to be one of {', '.join(DeliveryState)}", field="state")
+    if asked.state is not None and asked.state not in FILTER_STATES:
+        raise Invalid(f"state {asked.state[:40]!r} is expected to be one of {', '.join(FILTER_STATES)}", field="state")
     if asked.sender is not None:
         postage.check_party(asked.sender, "from")
     if asked.to is not None:

@@ -53,7 +53,7 @@ class Match:
                 continue
             told = _told(delivery, name)
             if not any(_fits(value, pattern) for value in told for pattern in wanted):
-                shown = ", ".join(told) or "not told"
+                shown = ", ".join(told) or "missing"
                 return f"{name} is {cut(shown, 120)}, not {cut(' or '.join(wanted), 120)}"
         return None
 

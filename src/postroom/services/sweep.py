@@ -17,6 +17,7 @@ from postroom.services.wake import Wake
 from postroom.store.engine import Engine, Reader, Tx
 from postroom.store.queues import QueueTable
 from postroom.store.sweeps import SweepKind, SweepTable
+from postroom.text import many
 
 INTERVAL = 1.0
 """Seconds between two sweeps; no lease is shorter (S16)."""
@@ -110,7 +111,7 @@ class Sweep:
         if age > OLD_SNAPSHOT:
             said.append(f"a database snapshot has been open for {age:.0f} s: dead rows stay and claims slow down")
         if self._engine.clock_steps_back:
-            said.append(f"the host's clock went back {self._engine.clock_steps_back} times since the start")
+            said.append(f"the host's clock went back {many(self._engine.clock_steps_back, 'time')} since the start")
         return said
 
     async def clock_skew_ms(self) -> int:

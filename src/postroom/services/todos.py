@@ -22,7 +22,7 @@ from postroom.text import cut, store_json
 
 RIVALS = 3
 """How often a retry looks for the holder of its key when one appears in the very moment."""
-FILTER_STATES = ("pending", "claimed", "done", "failed", "parked", "dead")
+FILTER_STATES = ("pending", "claimed", "done", "failed", "parked", "dead", "cancelled")
 
 
 class TodoService:

@@ -22,6 +22,7 @@ from postroom.store.events import EventTable
 from postroom.store.posted import PostedTable
 from postroom.store.steps import CANCELLED, RETRIED
 from postroom.store.steps import noted as steps_noted
+from postroom.text import many
 
 MOST_NOTICES: Final = 50
 """How many notices the story of one todo holds, the newest; and how many messages of others about it."""
@@ -208,9 +209,12 @@ def _of_todo(todo: Todo, noted: Sequence[TraceStep]) -> list[TraceStep]:
     if held and todo.claimed_at is not None:
         steps.append(TraceStep(todo.claimed_at, "claimed", todo.id, f"by {todo.owner}, attempt {todo.attempt}"))
     if todo.completed_at is not None and todo.state is TodoState.DONE:
-        tries = f"{todo.attempt} attempt" + ("" if todo.attempt == 1 else "s")
         again = " since it was retried" if len(runs) > 1 else ""
-        steps.append(TraceStep(todo.completed_at, "done", todo.id, f"by {todo.owner}, after {tries}{again}"))
+        steps.append(
+            TraceStep(
+                todo.completed_at, "done", todo.id, f"by {todo.owner}, after {many(todo.attempt, 'attempt')}{again}"
+            )
+        )
     elif todo.dead and todo.completed_at is not None:
         why = f": {todo.error}" if todo.error else ""
         steps.append(TraceStep(todo.completed_at, "dead letter", todo.id, f"{todo.reason}{why}"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from postroom.message import Delivery, Message, MessageFilter, Posted
+from postroom.message import Cause, Delivery, Message, MessageFilter, Posted
 from postroom.store.deliveries import DeliveryTable
 from postroom.store.engine import Tx
 from postroom.store.messages import message_of
@@ -83,7 +83,8 @@ class PostedTable:
             client_id=asked.client_id,
             target_repo=asked.target_repo,
             reply_to=asked.reply_to,
-            state=asked.state,
+            state=None if asked.state == Cause.CANCELLED else asked.state,
+            cancelled=1 if asked.state == Cause.CANCELLED else None,
             endpoint_id=asked.endpoint_id,
             before=before,
             viewer=viewer,

@@ -156,7 +156,7 @@ class TodoTable:
         self, tx: Tx, wanted: TodoFilter, queues: Sequence[str] | None, before: int | None, limit: int
     ) -> list[Todo]:
         """A page of todos without payloads, newest first."""
-        state = None if wanted.state in {"parked", "dead"} else wanted.state
+        state = None if wanted.state in {"parked", "dead", "cancelled"} else wanted.state
         rows = await tx.rows(
             "todo_list",
             queue=wanted.queue,
@@ -164,6 +164,7 @@ class TodoTable:
             state=state,
             parked=1 if wanted.state == "parked" else None,
             dead=1 if wanted.state == "dead" else None,
+            cancelled=1 if wanted.state == "cancelled" else None,
             assignee=wanted.assignee,
             before=before,
             limit=limit,

@@ -167,7 +167,7 @@ def _show_replayed(results: Sequence[Mapping[str, Any]]) -> None:
 
 
 def trace(
-    id: Annotated[str, typer.Argument(metavar="ID", help="The whole id of an event, a todo or a message.")],
+    id: Annotated[str, typer.Argument(metavar="ID", help="The whole id of an event, a todo, a message or a delivery.")],
     as_json: AsJson = False,
     data: Data = None,
 ) -> None:

@@ -20,7 +20,7 @@ Id = Annotated[str, typer.Argument(metavar="ID", help="The message's whole id, m
 Endpoint = Annotated[
     str | None, typer.Option("--endpoint", metavar="ENDPOINT", help="Whose delivery: an endpoint's id, or its name.")
 ]
-State = Literal["pending", "awaiting_ack", "injected", "acknowledged", "failed"]
+State = Literal["pending", "awaiting_ack", "injected", "acknowledged", "failed", "cancelled"]
 
 SESSION: Final = "OPENCODE_SESSION_ID"
 

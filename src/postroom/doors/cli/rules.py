@@ -12,6 +12,7 @@ import typer
 from postroom.doors.cli.asking import MAX_INPUT_BYTES, AsJson, Data, asking, given, read_json, usage
 from postroom.doors.cli.plain import Verbs, seconds
 from postroom.doors.cli.table import block, cell, fields, line, note, table, tell
+from postroom.text import many
 
 app = Verbs("See, edit and try the rules that make todos of events.")
 
@@ -185,7 +186,8 @@ def _show_rules(answer: Mapping[str, Any], *, whole: bool = False) -> None:
     if whole:
         rows += [("settings", rule) for rule in rules["settings"]]
     elif rules["settings"]:
-        note(f"{len(rules['settings'])} rules of its settings and preset follow")
+        follow = "follows" if len(rules["settings"]) == 1 else "follow"
+        note(f"{many(len(rules['settings']), 'rule')} of its settings and preset {follow}")
     if rows:
         table(
             ("place", "rule", "match", "gives"),

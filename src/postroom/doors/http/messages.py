@@ -30,8 +30,9 @@ from postroom.doors.http.route import Call, Route
 from postroom.doors.http.schemas import FLAG, TEXT, many, maybe, named, record
 from postroom.errors import Invalid, NotFound
 from postroom.mail_wire import admitted_view, page_view, posted_view, reply_view
-from postroom.message import DeliveryState, MessageFilter, NewMessage, Posted
+from postroom.message import MessageFilter, NewMessage, Posted
 from postroom.postage import DEFAULT_KIND, check_ack_mode, check_message_id, check_priority
+from postroom.services.post import FILTER_STATES
 from postroom.wire import seconds_ms
 
 NOUN = "messages"
@@ -92,7 +93,14 @@ class ListMessages(Asked):
     to: Annotated[str, party("Only to this one, as the sender named it.")] | None = None
     channel: Annotated[Channel, told("Only this channel's.")] | None = None
     state: (
-        Annotated[str, told("Only messages of which some delivery is in this state.", enum=list(DeliveryState))] | None
+        Annotated[
+            str,
+            told(
+                "Only messages of which some delivery is in this state; cancelled is a kind of failed.",
+                enum=list(FILTER_STATES),
+            ),
+        ]
+        | None
     ) = None
     kind: Annotated[MessageKind, told("Only this kind.")] | None = None
     client_id: Annotated[str, told("Only this client's.", pattern=CLIENT_PATTERN)] | None = None

@@ -71,7 +71,7 @@ ROUTES = (
         "GET",
         "/v1/trace/{id}",
         NOUN,
-        "Get the one story of an event, a todo or a message, from receipt to its end.",
+        "Get the one story of an event, a todo or a message, from receipt to its end; a delivery's id gets its message's.",
         trace,
         {200: record({"id": TEXT, "steps": many(named("TraceStep"))})},
     ),

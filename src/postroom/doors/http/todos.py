@@ -101,7 +101,10 @@ class ListTodos(Asked):
 
     queue: Queue | None = None
     state: (
-        Annotated[str, told("Only this state; parked and dead are kinds of failed.", enum=list(FILTER_STATES))] | None
+        Annotated[
+            str, told("Only this state; parked, dead and cancelled are kinds of failed.", enum=list(FILTER_STATES))
+        ]
+        | None
     ) = None
     assignee: Annotated[str, told("Only todos assigned to this owner.", pattern=OWNER_PATTERN)] | None = None
     cursor: Cursor | None = None

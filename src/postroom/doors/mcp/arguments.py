@@ -68,7 +68,7 @@ class ListTodos(Arguments):
     queue: Annotated[str, _told("Only this queue.", pattern=_QUEUE_PATTERN)] | None = None
     state: (
         Annotated[
-            Literal["pending", "claimed", "done", "failed", "parked", "dead"],
+            Literal["pending", "claimed", "done", "failed", "parked", "dead", "cancelled"],
             Field(description="Only this state; parked is failed with a retry to come, dead is failed for good."),
         ]
         | None

@@ -58,8 +58,10 @@ select {message:m} from messages m where 1 = 1
 [target_repo] and m.target_repo = :target_repo
 [reply_to] and m.reply_to = :reply_to
 [state] and exists (select 1 from deliveries d where d.message_id = m.id and d.state = :state)
+[cancelled] and exists (select 1 from deliveries d where d.message_id = m.id and d.reason = 'cancelled')
 [endpoint_id] and m.id in (select d.message_id from deliveries d where d.endpoint_id = :endpoint_id
-[endpoint_id]   and (cast(:state as text) is null or d.state = :state))
+[endpoint_id]   and (cast(:state as text) is null or d.state = :state)
+[endpoint_id]   and (cast(:cancelled as integer) is null or d.reason = 'cancelled'))
 [before] and m.seq < :before
 [viewer] and {concerns}
 order by m.seq desc limit :limit

@@ -85,6 +85,7 @@ select {todo_line} from todos where 1 = 1
 [state] and state = :state
 [parked] and state = 'failed' and next_retry_at is not null
 [dead] and state = 'failed' and next_retry_at is null and reason <> 'cancelled'
+[cancelled] and state = 'failed' and next_retry_at is null and reason = 'cancelled'
 [assignee] and assignee = :assignee
 [before] and seq < :before
 order by seq desc limit :limit

@@ -13,6 +13,7 @@ from postroom.doors.cli.checks.found import Findings, fail, ok, warn
 from postroom.doors.cli.checks.scene import NO_DAEMON, Scene, Skip
 from postroom.doors.cli.table import span
 from postroom.errors import Forbidden, Invalid, Unauthenticated
+from postroom.text import many
 
 SWEEP_LATE_S: Final = 10.0
 SWEEP_DEAD_S: Final = 60.0
@@ -108,7 +109,7 @@ def sweep(scene: Scene) -> Findings:
     if told["last_run_at"] is None:
         return warn("it has not swept yet", "ask again in a few seconds; else see the daemon's log")
     age = _now(scene, status) - _seconds(told["last_run_at"])
-    said = f"last {span(round(max(age, 0.0), 1))} ago, {told['failures']} failures since the start"
+    said = f"last {span(round(max(age, 0.0), 1))} ago, {many(told['failures'], 'failure')} since the start"
     if age > SWEEP_LATE_S:
         worded = fail if age > SWEEP_DEAD_S else warn
         return worded(f"{said}: leases do not lapse meanwhile", "see the daemon's log; restart it")
@@ -124,7 +125,9 @@ def loops(scene: Scene) -> Findings:
     for name, told in (("courier", post), ("doorbell", bell)):
         if told.get("problem"):
             return warn(f"the {name} is held up: {told['problem']}", "see to the database; it keeps trying")
-    return ok(f"courier with {post.get('lanes', 0)} lanes at work, {bell.get('rung', 0)} rings since the start")
+    return ok(
+        f"courier with {many(post.get('lanes', 0), 'lane')} at work, {many(bell.get('rung', 0), 'ring')} since the start"
+    )
 
 
 def warnings(scene: Scene) -> Findings:

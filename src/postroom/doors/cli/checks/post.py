@@ -17,6 +17,7 @@ from postroom.doors.cli.checks.found import Findings, Found, fail, ok, skip, war
 from postroom.doors.cli.checks.scene import NO_DAEMON, Scene, Skip
 from postroom.doors.cli.table import short_time, span
 from postroom.errors import PostroomError
+from postroom.text import many
 
 WATCHED: Final = "/session/status"
 NO_CARRIER: Final = "no_carrier"
@@ -223,7 +224,8 @@ def _held(scene: Scene, *, panes: bool) -> Findings:
     found: list[Found] = []
     for one in held:
         age = now - read_time(one["since"], "since") / 1000
-        said = f"{one['waiting']} wait since {short_time(one['since'])}: {one['reason']}"
+        wait = "waits" if one["waiting"] == 1 else "wait"
+        said = f"{one['waiting']} {wait} since {short_time(one['since'])}: {one['reason']}"
         reason = str(one["reason"])
         if age > LONG_S or reason == NO_CARRIER:
             # A ring ends before it has waited for long, and this does not end by itself.
@@ -302,7 +304,7 @@ def _webhook(name: str, told: Mapping[str, Any]) -> Found:
             f"{told['url']} is disabled: {words}", "set its receiver right: it comes back by itself", about=name
         )
     if told["state"] == "failing":
-        words = f"{told['url']} failed {told['failures']} times, at last: {told['last_failure']}"
+        words = f"{told['url']} failed {many(told['failures'], 'time')}, at last: {told['last_failure']}"
         return warn(words, "look at its receiver", about=name)
     return ok(f"{told['url']} takes what is sent", about=name)
 

@@ -61,7 +61,7 @@ def _came(source: Mapping[str, Any], counts: Mapping[str, Any], events: list[Map
     name, refused = source["name"], sum((counts.get("refused") or {}).values())
     if refused and not counts.get("accepted") and not counts.get("duplicates"):
         return fail(
-            f"all of {refused} deliveries since the daemon's start were refused, the last one: {counts['last_refusal']}",
+            f"every delivery since the daemon's start ({refused}) was refused, the last one: {counts['last_refusal']}",
             _cure(counts, f"compare its secret with the sender's; `postroom source test {name}` tries it from here"),
             about=name,
         )

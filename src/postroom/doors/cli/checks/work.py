@@ -11,6 +11,7 @@ from postroom.doors.cli.checks.found import Findings, Found, ok, warn
 from postroom.doors.cli.checks.scene import Scene
 from postroom.doors.cli.table import short_time, span
 from postroom.errors import PostroomError
+from postroom.text import many
 from postroom.wire import read_time
 
 LONG_S: Final = 300.0
@@ -30,7 +31,7 @@ def queues(scene: Scene) -> Findings:
     old = [one for one in told if (one["oldest_pending_age_s"] or 0) > LONG_S][:LOOKED_AT]
     if not old:
         pending = sum(one["pending"] for one in told)
-        return ok(f"{pending} pending in {len(told)} queues, none for more than {span(LONG_S)}")
+        return ok(f"{pending} pending in {many(len(told), 'queue')}, none for more than {span(LONG_S)}")
     now = read_time(status["now"], "now") / 1000 if status.get("now") else scene.clock()
     looks = side_by_side([partial(_waiting, scene, one, now) for one in old], QUEUE_S)
     found = [

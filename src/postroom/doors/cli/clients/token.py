@@ -126,7 +126,7 @@ class ClientToken:
         if left:
             if write:
                 self._write(self.record, json.dumps({**kept, "used_by": left}).encode() + b"\n")
-            return f"token: {self.path} stays, since {', '.join(left)} uses it", None
+            return f"token: {self.path} stays, since {', '.join(left)} use{'s' if len(left) == 1 else ''} it", None
         if not write:
             return f"token: {self.path} would be revoked and removed", None
         said, fault = "revoked and removed", None
