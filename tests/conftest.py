@@ -18,9 +18,10 @@ from tests.processes import Processes
 
 Store = SqliteEngine | PostgresEngine
 
-# A shell makes what it runs in the background deaf to Ctrl-C, and every process that the tests start would inherit that.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell makes what it runs in the background deaf to the keyboard, and whatever the tests start would inherit that.
+for _signal, _usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+    if signal.getsignal(_signal) is signal.SIG_IGN:
+        signal.signal(_signal, _usual)
 
 # `dev` is for the minutes between two edits, `ci` for a verdict on the code that is there, with the same examples each
 # time, and `hunt` for examples that nobody has seen yet; none of them counts how long an example takes.

@@ -105,6 +105,9 @@ class Ambiguous(Conflict):
     code = "ambiguous_endpoint"
     hint = "Name one of the endpoints."
 
+    def _fitting(self) -> str | None:
+        return None
+
 
 class Incompatible(PostroomError):
     """The two sides speak different versions of a protocol, or one lacks what the other needs (T6, T7)."""

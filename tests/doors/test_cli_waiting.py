@@ -22,7 +22,7 @@ Answer = tuple[int, Any] | None
 
 CLAIM, INBOX = ("POST", "/v1/todos/claim"), ("GET", "/v1/inbox")
 VERBS = {
-    "todo": (("todo", "next", "inbox"), CLAIM),
+    "todo": (("todo", "next"), CLAIM),
     "inbox": (("inbox", "--for", "ann"), INBOX),
     "unread": (("inbox", "--for", "ann", "--unread"), INBOX),
 }

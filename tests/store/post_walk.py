@@ -123,6 +123,7 @@ async def _ring(bench: Bench) -> None:
     ]
     eve, fay = [await registry.attach(ADMIN, place) for place in places]
     todo = await bench.create("rung", by=BOB, assignee="eve")
+    await bench.create("rung", by=BOB, assignee="gus/w")
     await bench.create("rung")
     assert await bell.once() == 2
     await bench.office.todos.update(ADMIN, todo.id, TodoChange(assignee="gus", assignee_given=True))

@@ -90,7 +90,7 @@ def test_work_and_words_are_handed_on(new_daemon: Callable[..., Daemon]) -> None
     assert "Quite." in operator.says("message", "reply", "q1")
 
     refused = cid.says("send", "--to", "bob", "psst", code=1)
-    assert "forbidden: cid may not write to bob: [post] allow lets it write to admin, #team\n" in refused
+    assert "forbidden: cid may not write to bob: [post] allow lets it write to admin, #team (--to)\n" in refused
 
     def too_many() -> bool:
         return (

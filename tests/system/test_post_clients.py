@@ -152,5 +152,6 @@ def test_the_plugin_that_setup_installs_speaks_for_sessions_alone(
     assert plugin.call("swarm_read", "reader")["error"]["code"] == "forbidden", "the project uses it still"
     assert run("postroom", *words, "--remove").returncode == 0
     assert not installed.exists()
+    installed.parent.mkdir(parents=True, exist_ok=True)
     installed.write_text(plugin_text)
     assert plugin.call("swarm_read", "reader")["messages"], "the admin's token is used once its own is gone"

@@ -138,7 +138,9 @@ def _as_typed(shown: dict[str, object]) -> dict[str, object]:
         if parameter.name in names and context.params.get(parameter.name) is not None:
             flag = max(parameter.opts, key=len)
             if flag.startswith("--"):
-                message = re.sub(rf"(?<![\w.-]){re.escape(field)}(?![\w.-])", flag, str(shown["message"]))
+                # A field whose name is a word of the language is meant where the message begins with it alone.
+                begin = r"(?<![\w.-])" if "_" in field else "^"
+                message = re.sub(rf"{begin}{re.escape(field)}(?![\w.-])", flag, str(shown["message"]))
                 return {**shown, "field": flag, "message": message}
     return shown
 

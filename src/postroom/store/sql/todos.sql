@@ -229,7 +229,7 @@ where t.id = :id and t.state = 'failed' and n.state <> 'done' and not (n.state =
 -- How a todo stands before somebody steers it, who waits here for whoever does so just now.
 -- name: todo_steered
 select {todo_line} from todos where id = :id and state = :state
-[creator] and created_by = :creator
+[creator] and {made}
 {wait_lock}
 
 -- name: todo_retry
