@@ -258,3 +258,21 @@ async def test_two_engines_share_one_database(engine: PostgresEngine, postgres_u
     got = [id_ for answer in answers for id_ in answer]
     assert len(got) == len(set(got)) == 100
     await other.close()
+
+
+async def test_a_cancellation_is_never_lost_to_a_connection_that_comes_at_the_same_moment(postgres_url: str) -> None:
+    engine = PostgresEngine(postgres_url, pool_size=1)
+    await engine.open()
+    try:
+        for turns in range(12):
+            async with engine._connection():
+                task = asyncio.create_task(engine.read("queue_names", all_of=1))
+                await until(lambda: engine._hand and engine._hand.pool.get_stats()["requests_waiting"] == 1, "it waits")
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            cancelled = task.cancel()
+            await asyncio.wait([task])
+            assert task.cancelled() is cancelled, turns
+        assert await engine.read("queue_names", all_of=1) == []
+    finally:
+        await engine.close()

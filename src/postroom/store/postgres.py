@@ -112,7 +112,13 @@ class _Lent:
         self._hand = hand
 
     async def __aenter__(self) -> psycopg.AsyncConnection[Row]:
+        task = asyncio.current_task()
+        cancelled = 0 if task is None else task.cancelling()
         self._connection = await self._hand.take()
+        if task is not None and task.cancelling() > cancelled:
+            # The pool waits by asyncio.wait_for, which before Python 3.12 loses a cancellation that comes with its result.
+            await self._hand.give(self._connection, good=True)
+            raise asyncio.CancelledError
         return self._connection
 
     async def __aexit__(self, kind: object, *_: object) -> None:
