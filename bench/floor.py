@@ -130,7 +130,13 @@ class SqliteFloor:
         found: list[Any] = []
         for queue in queues:
             found += self.run(
-                "claim_candidates", queue=queue, owner="bench", name="bench", window=size, due_window=size + SPARE
+                "claim_candidates",
+                queue=queue,
+                owner="bench",
+                name="bench",
+                called=None,
+                window=size,
+                due_window=size + SPARE,
             )
         found.sort(key=lambda row: (-row[2], row[3], row[4]))
         if not found:
@@ -243,6 +249,7 @@ class PostgresFloor:
             "capped": False,
             "owner": "bench",
             "name": "bench",
+            "called": None,
             "ttl": None,
             "limit": size,
             "window": size + SPARE,
