@@ -14,6 +14,7 @@ from postroom.message import Letter
 from postroom.model import Created, NewTodo, Principal, TodoChange
 from postroom.services import announcing
 from postroom.services.assigning import KIND
+from postroom.store.engine import Tx
 from tests.conftest import Store
 from tests.offices import ADMIN, ANN, BOB, Bench, gather
 from tests.processes import until
@@ -242,6 +243,21 @@ async def test_nobody_is_given_work_that_they_could_never_claim(desk: Desk) -> N
     # A rule may still do it; who cannot come to it is told nothing of it.
     await desk.office.intake.receive(delivery("d1"), source_of(desk.bench, {"name": "to-eve", "assignee": "eve"}))
     assert len(await desk.letters("eve")) == 1
+
+
+async def test_a_batch_asks_once_for_each_who_is_given_work(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    owners = desk.office.todos._owners
+    asked: list[tuple[str, str]] = []
+    whole = owners.shut_out
+
+    async def shut_out(tx: Tx, owner: str, queue: str) -> bool:
+        asked.append((owner, queue))
+        return await whole(tx, owner, queue)
+
+    monkeypatch.setattr(owners, "shut_out", shut_out)
+    news = [NewTodo("inbox", str(number), assignee=("bob", "cid", None)[number % 3]) for number in range(30)]
+    assert all(isinstance(one, Created) for one in await desk.office.todos.create_many(ADMIN, news))
+    assert asked == [("bob", "inbox"), ("cid", "inbox")]
 
 
 async def test_delayed_work_says_from_when_on(desk: Desk) -> None:

@@ -103,10 +103,13 @@ class TodoService:
         answers: list[Created | PostroomError | None] = [None] * len(news)
         good: list[int] = []
         payloads: list[str | None] = []
+        claimable: set[tuple[str | None, str]] = set()
         for n, new in enumerate(news):
             try:
                 payload = self.prepare(principal, new)
-                await self._owners.check_assignee(self._reader, new.assignee, new.queue)
+                if (new.assignee, new.queue) not in claimable:
+                    await self._owners.check_assignee(self._reader, new.assignee, new.queue)
+                    claimable.add((new.assignee, new.queue))
                 payloads.append(payload)
                 good.append(n)
             except (Invalid, TooLarge, NotFound) as error:
