@@ -9,6 +9,7 @@ import pytest
 
 from postroom.store.sqlite import SqliteEngine
 from tests.doors.http_rig import Rig
+from tests.doors.socket_rig import SocketRig
 
 
 @pytest.fixture
@@ -27,3 +28,11 @@ async def rig(engine: SqliteEngine) -> AsyncIterator[Rig]:
     yield made
     await made.office.waiting.close()
     await made.office.watch.close()
+
+
+@pytest.fixture
+async def door(engine: SqliteEngine) -> AsyncIterator[SocketRig]:
+    """The socket's door over an empty store."""
+    made = await SocketRig(engine).open()
+    yield made
+    await made.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +11,9 @@ import pytest
 from postroom.doors.cli import replay
 from postroom.doors.cli.replay import Fate
 from postroom.doors.socket.capture import LEFT_OUT
-from postroom.store.sqlite import SqliteEngine
 from tests.doors.socket_rig import SocketRig
 
 SILENT = 46_000
-
-
-@pytest.fixture
-async def door(engine: SqliteEngine) -> AsyncIterator[SocketRig]:
-    made = await SocketRig(engine).open()
-    yield made
-    await made.close()
 
 
 async def replayed(door: SocketRig, capture: Path) -> list[tuple[Fate, str | None]]:

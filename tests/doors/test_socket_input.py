@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from postroom.doors.socket.operations import OPERATIONS
-from postroom.store.sqlite import SqliteEngine
 from tests.doors.socket_rig import SocketRig, wake
 
 ENDPOINT = "ep_01890000-0000-7000-8000-000000000005"
@@ -57,13 +55,6 @@ NEEDED = {
     "unregister": {"endpoint_id"},
 }
 FIELDS = [(op, field) for op, fields in WHOLE.items() for field in fields]
-
-
-@pytest.fixture
-async def door(engine: SqliteEngine) -> AsyncIterator[SocketRig]:
-    made = await SocketRig(engine).open()
-    yield made
-    await made.close()
 
 
 def test_every_operation_is_tried() -> None:

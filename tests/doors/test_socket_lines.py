@@ -21,13 +21,6 @@ MIB = 1024 * 1024
 
 
 @pytest.fixture
-async def door(engine: SqliteEngine) -> AsyncIterator[SocketRig]:
-    made = await SocketRig(engine).open()
-    yield made
-    await made.close()
-
-
-@pytest.fixture
 async def connect(door: SocketRig) -> AsyncIterator[Callable[[], Any]]:
     """Opens connections that are closed after the test."""
     opened: list[asyncio.StreamWriter] = []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
 from itertools import chain
 from typing import Any
 
@@ -43,13 +42,6 @@ MESSAGE_FIELDS = {
     "acknowledged_at",
 }
 SILENT = 46_000
-
-
-@pytest.fixture
-async def door(engine: SqliteEngine) -> AsyncIterator[SocketRig]:
-    made = await SocketRig(engine).open()
-    yield made
-    await made.close()
 
 
 async def message(door: SocketRig, id_: str) -> dict[str, Any]:
