@@ -36,7 +36,7 @@ PASSING: Mapping[str, str] = {
     "fsync": "off",
     "full_page_writes": "off",
     "shared_buffers": "64MB",
-    "max_connections": "300",
+    "max_connections": "600",
 }
 """Settings of a server that is never restarted: what it wrote need not outlive the machine."""
 LASTING: Mapping[str, str] = {"shared_buffers": "32MB", "max_connections": "300", "restart_after_crash": "off"}

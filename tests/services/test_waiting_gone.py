@@ -84,6 +84,39 @@ async def test_who_is_served_in_the_moment_its_time_runs_out_gets_it(
     assert await served(task) == ["just in time"]
 
 
+async def _held_in_a_claim(bench: Bench, wait_ms: int) -> tuple[HeldBack, Bench, asyncio.Task[tuple[Todo, ...]], Todo]:
+    """A waiter for whom a todo was claimed in this moment, the answer still on its way."""
+    held = HeldBack(bench.store)
+    held.go.set()
+    slow = Bench(held)  # type: ignore[arg-type]
+    task = await wait(slow, ANN, wait_ms=wait_ms)
+    held.go.clear()
+    held.looked.clear()
+    made = await bench.create(title="under way")
+    slow.office.wake.work(["inbox"])
+    await held.looked.wait()
+    return held, slow, task, made
+
+
+async def test_who_is_being_served_when_its_time_runs_out_gets_it(bench: Bench) -> None:
+    held, slow, task, made = await _held_in_a_claim(bench, 300)
+    await until(lambda: all(waiter.expired for waiter in slow.office.waiting._waiters.values()), "its time is over")
+    held.go.set()
+    assert await served(task) == ["under way"]
+    assert (await bench.get(made)).state is TodoState.CLAIMED
+    assert await bench.rows("select count(*) from attempts") == [(0,)]
+    await slow.office.waiting.close()
+
+
+async def test_what_is_being_claimed_when_the_room_closes_is_given_back(bench: Bench) -> None:
+    held, slow, task, made = await _held_in_a_claim(bench, WAIT)
+    closing = asyncio.create_task(slow.office.waiting.close())
+    assert await served(task) == []
+    held.go.set()
+    await closing
+    await _is_free(bench, made)
+
+
 async def test_what_was_claimed_while_its_waiter_went_is_given_back(bench: Bench) -> None:
     made = await bench.create()
     held = HeldBack(bench.store)
@@ -98,15 +131,7 @@ async def test_what_was_claimed_while_its_waiter_went_is_given_back(bench: Bench
 
 
 async def test_a_waiter_that_goes_while_the_dispatcher_claims_gives_it_back(bench: Bench) -> None:
-    held = HeldBack(bench.store)
-    held.go.set()
-    slow = Bench(held)  # type: ignore[arg-type]
-    task = await wait(slow, ANN)
-    held.go.clear()
-    held.looked.clear()
-    made = await bench.create(title="given back")
-    slow.office.wake.work(["inbox"])
-    await held.looked.wait()
+    held, slow, task, made = await _held_in_a_claim(bench, WAIT)
     task.cancel()
     await gather(task)
     held.go.set()

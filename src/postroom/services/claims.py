@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from postroom import lifecycle
-from postroom.errors import Conflict, PostroomError
+from postroom.errors import Conflict, PostroomError, Unavailable
 from postroom.ids import Ids, Prefix, check_id
 from postroom.limits import check_claim
 from postroom.model import ClaimRequest, OutcomeItem, Principal, Todo, TodoState, Verb
@@ -138,8 +138,7 @@ class ClaimService:
         todos = taken[0].todos
         self._claimed(ask, todos)
         if len(todos) < request.limit:
-            more = ClaimRequest(request.queues, request.ttl_ms, request.limit - len(todos), None, request.worker)
-            todos += (await self.take(principal, more))[0]
+            todos = await self._more(principal, request, todos)
         return results, todos
 
     async def _fused(
@@ -165,11 +164,25 @@ class ClaimService:
             results = [EndResult(item.id, queue, TodoState.DONE)]
             self._wake.work([queue])
         else:
-            results = await self._endings.end_many(principal, [item])
+            try:
+                results = await self._endings.end_many(principal, [item])
+            except Unavailable as error:
+                if not todos:
+                    raise
+                results = [EndResult(item.id, error=error)]
         if len(todos) < request.limit and (taken.capped or taken.contended or not todos):
-            more = ClaimRequest(request.queues, request.ttl_ms, request.limit - len(todos), None, request.worker)
-            todos += (await self.take(principal, more))[0]
+            todos = await self._more(principal, request, todos)
         return results, todos
+
+    async def _more(self, principal: Principal, request: ClaimRequest, todos: tuple[Todo, ...]) -> tuple[Todo, ...]:
+        """What was claimed, and up to the limit besides; what is claimed is handed over even if the database goes away."""
+        left = ClaimRequest(request.queues, request.ttl_ms, request.limit - len(todos), None, request.worker)
+        try:
+            return todos + (await self.take(principal, left))[0]
+        except Unavailable:
+            if not todos:
+                raise
+            return todos
 
     async def _queues(self, principal: Principal, request: ClaimRequest) -> Sequence[str]:
         if request.queues is not None:
@@ -210,7 +223,12 @@ class ClaimService:
             todos, contended = await self._take_unkeyed(ask)
         self._claimed(ask, todos)
         if len(todos) < request.limit and ask.queues:
-            await self._bury(ask.queues)
+            try:
+                await self._bury(ask.queues)
+            except Unavailable:
+                if not todos:
+                    raise
+                # What is claimed is handed over: nobody else could end it before its lease does.
         return todos, contended and not todos
 
     def _claimed(self, ask: ClaimAsk, todos: Sequence[Todo]) -> None:
@@ -231,9 +249,14 @@ class ClaimService:
             async def counted(tx: Tx, left: ClaimAsk = left) -> Taken:
                 return await self._table.take(tx, left, await self._table.rooms(tx, left.queues))
 
-            taken = await self._engine.transact(operation, one=True)
-            if taken.capped:
-                taken = await self._engine.transact(counted)
+            try:
+                taken = await self._engine.transact(operation, one=True)
+                if taken.capped:
+                    taken = await self._engine.transact(counted)
+            except Unavailable:
+                if not todos:
+                    raise
+                break
             todos += taken.todos
             contended = taken.contended
             if not contended or len(todos) >= ask.limit or look == LOOKS:

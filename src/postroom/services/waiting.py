@@ -23,6 +23,8 @@ LOOK_AGAIN = 5.0
 """Every waiter looks again this often (seconds), for hints may be lost."""
 LOOK_AGAIN_DEAF = 1.0
 """The same where no hints of other processes arrive."""
+CLOSING_SECONDS = 5.0
+"""How long the closing of the room waits for a claim that is under way."""
 CONTENDED_SECONDS = 0.05
 """How soon a waiter looks again whose empty answer rested on rows that others had locked (RULINGS 2)."""
 
@@ -36,6 +38,9 @@ class _Waiter:
     request: ClaimRequest
     future: asyncio.Future[tuple[Todo, ...]]
     looking: bool = True
+    served: bool = False
+    """A claim for it is under way."""
+    expired: bool = False
     missed: bool = False
     contended: bool = False
 
@@ -112,10 +117,7 @@ class WaitingRoom:
                 if not waiter.missed:
                     waiter.looking = False
                     self._start()
-                    async with asyncio.timeout_at(until):
-                        return await waiter.future
-        except TimeoutError:
-            return _served(waiter)  # It may have been served in the very turn in which its time ran out.
+                    return await self._sleep(waiter, until)
         except asyncio.CancelledError:
             self._later(self._return(waiter, _served(waiter)))
             raise
@@ -140,6 +142,17 @@ class WaitingRoom:
             self._later(undo())
             raise
         return todos
+
+    async def _sleep(self, waiter: _Waiter, until: float) -> tuple[Todo, ...]:
+        """What the waiter is given until its time is over; a claim that is under way for it then is waited for."""
+        try:
+            async with asyncio.timeout_at(until):
+                return await asyncio.shield(waiter.future)
+        except TimeoutError:
+            # It may have been served in the very turn in which its time ran out. And what is being claimed for it may
+            # be written already: if it were given back, all who wait could be told that there is nothing.
+            waiter.expired = True
+            return await asyncio.shield(waiter.future) if waiter.served else _served(waiter)
 
     async def _return(self, waiter: _Waiter, todos: tuple[Todo, ...]) -> None:
         """Give back what was claimed for a waiter that has gone; under a claim key it stays for whoever asks with it."""
@@ -177,7 +190,7 @@ class WaitingRoom:
     async def _dispatch(self) -> None:
         loop = asyncio.get_running_loop()
         look_again = loop.time() + LOOK_AGAIN
-        while self._waiters:
+        while self._waiters and not self._closed:
             contended = any(waiter.contended for waiter in self._waiters.values())
             period = LOOK_AGAIN if self._engine.listening else LOOK_AGAIN_DEAF
             wait = CONTENDED_SECONDS if contended else max(0.0, min(look_again - loop.time(), period))
@@ -226,6 +239,8 @@ class WaitingRoom:
     async def _try(self, waiter: _Waiter) -> bool:
         if waiter.future.done():
             return True
+        waiter.served = True
+        todos: tuple[Todo, ...] = ()
         try:
             todos, waiter.contended = await self._claims.take(waiter.principal, waiter.request)
         except Unavailable:
@@ -234,6 +249,10 @@ class WaitingRoom:
             if not waiter.future.done():
                 waiter.future.set_exception(error)
             return True
+        finally:
+            waiter.served = False
+            if waiter.expired and not todos and not waiter.future.done():
+                waiter.future.set_result(())
         if not todos:
             return False
         if waiter.future.done():
@@ -268,6 +287,9 @@ class WaitingRoom:
             if not waiter.future.done():
                 waiter.future.set_result(())
         if self._dispatcher is not None:
+            # What it claims in this moment for one of them goes back; cut off, it would be held for nobody.
+            self._rung.set()
+            await asyncio.wait([self._dispatcher], timeout=CLOSING_SECONDS)
             self._dispatcher.cancel()
             await asyncio.gather(self._dispatcher, return_exceptions=True)
         await asyncio.gather(*self._undoing, return_exceptions=True)
