@@ -255,6 +255,7 @@ class Daemon:
                 todos=office.todos,
                 claims=office.claims,
                 endings=office.endings,
+                giving=office.giving,
                 waiting=office.waiting,
                 queues=office.queues,
                 events=office.events,

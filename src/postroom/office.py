@@ -26,6 +26,7 @@ from postroom.services.dispatch import DispatchService
 from postroom.services.doorbell import Doorbell
 from postroom.services.endings import EndingService
 from postroom.services.events import EventService
+from postroom.services.giving_back import GivingBack
 from postroom.services.handover import HandoverService
 from postroom.services.happenings import Happenings
 from postroom.services.inbox import InboxService
@@ -89,6 +90,7 @@ class Office:
     todos: TodoService
     endings: EndingService
     claims: ClaimService
+    giving: GivingBack
     waiting: WaitingRoom
     queues: QueueService
     events: EventService
@@ -118,7 +120,7 @@ class Office:
     def desk(self, principal: Principal, source: str = "python") -> LocalDesk:
         """The verbs of the queue for one principal."""
         post = self.mail(principal)
-        return LocalDesk(principal, self.todos, self.claims, self.endings, self.waiting, post, source)
+        return LocalDesk(principal, self.todos, self.claims, self.endings, self.waiting, self.giving, post, source)
 
     def mail(self, principal: Principal, place: Place | None = None) -> LocalPost:
         """The verbs of the post for one principal; `place` knows the carriers' addresses, the office's own by default."""
@@ -179,6 +181,7 @@ def compose(
     todos = TodoService(engine, todo_table, owners, requests, wake, ids)
     endings = EndingService(engine, todo_table, wake, jitter)
     claims = ClaimService(engine, claim_table, todo_table, queue_table, todos, endings, wake, ids, jitter)
+    giving = GivingBack(claims, wake)
     events = EventService(engine, event_table)
     rulesets = RuleSetService(engine, RuleSetTable(), roster, time.monotonic)
     sorter = Sorter(rulesets, event_table, todo_table, ids)
@@ -207,7 +210,8 @@ def compose(
         todos=todos,
         endings=endings,
         claims=claims,
-        waiting=WaitingRoom(engine, claim_table, queue_table, claims, wake),
+        giving=giving,
+        waiting=WaitingRoom(engine, claim_table, queue_table, claims, giving, wake),
         queues=QueueService(engine, queue_table, wake),
         events=events,
         intake=IntakeService(engine, event_table, sorter, wake, ids),

@@ -53,6 +53,7 @@ class Rig:
                 todos=self.office.todos,
                 claims=self.office.claims,
                 endings=self.office.endings,
+                giving=self.office.giving,
                 waiting=self.office.waiting,
                 queues=self.office.queues,
                 events=self.office.events,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from operator import itemgetter
 from typing import Any
 
 from postroom.desk import UNSET, ClaimNext, OutcomeResult, Unset
@@ -23,6 +24,7 @@ from postroom.model import (
 )
 from postroom.services.claims import ClaimService
 from postroom.services.endings import EndingService
+from postroom.services.giving_back import GivingBack
 from postroom.services.local_post import LocalPost
 from postroom.services.todos import TodoService
 from postroom.services.waiting import WaitingRoom
@@ -42,6 +44,7 @@ class LocalDesk:
         claims: ClaimService,
         endings: EndingService,
         waiting: WaitingRoom,
+        giving: GivingBack,
         post: LocalPost,
         source: str = "python",
     ) -> None:
@@ -51,6 +54,7 @@ class LocalDesk:
         self._claims = claims
         self._endings = endings
         self._waiting = waiting
+        self._giving = giving
         self._source = source
 
     async def create(
@@ -127,7 +131,8 @@ class LocalDesk:
         self, id: str, *, ttl_s: float | None = None, claim_key: str | None = None, worker: str | None = None
     ) -> Todo:
         """This todo, claimable -> claimed."""
-        return await self._claims.claim(self.principal, id, seconds_ms(ttl_s, "ttl_s"), claim_key, worker)
+        claim = self._claims.claim(self.principal, id, seconds_ms(ttl_s, "ttl_s"), claim_key, worker)
+        return await self._giving.guard(self.principal, claim_key, claim, lambda todo: (todo,))
 
     async def heartbeat(self, id: str, lease_id: str | None = None, *, ttl_s: float | None = None) -> Todo:
         """Held -> its lease never shortened."""
@@ -169,7 +174,8 @@ class LocalDesk:
         else:
             queues = None if claim.queues is None else tuple(claim.queues)
             request = ClaimRequest(queues, seconds_ms(claim.ttl_s, "claim.ttl_s"), claim.limit, None, claim.worker)
-            ended, todos = await self._claims.end_and_claim(self.principal, items, request)
+            both = self._claims.end_and_claim(self.principal, items, request)
+            ended, todos = await self._giving.guard(self.principal, None, both, itemgetter(1))
         return [OutcomeResult(one.id, one.state, one.replayed, one.error) for one in ended], list(todos)
 
     async def retry(self, id: str, *, request_id: str | None = None) -> Todo:

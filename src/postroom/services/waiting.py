@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Coroutine
 from dataclasses import dataclass, field
-from typing import Any
+from operator import itemgetter
 
 from postroom import limits
 from postroom.errors import PostroomError, Unavailable
 from postroom.limits import MAX_WAIT
 from postroom.model import ClaimRequest, Principal, Todo
 from postroom.services.claims import ClaimService
+from postroom.services.giving_back import GivingBack
 from postroom.services.wake import Wake
 from postroom.store.claims import ClaimTable
 from postroom.store.engine import Engine, Reader
@@ -65,12 +65,19 @@ class WaitingRoom:
     """claim_next for those who wait."""
 
     def __init__(
-        self, engine: Engine, table: ClaimTable, queue_table: QueueTable, claims: ClaimService, wake: Wake
+        self,
+        engine: Engine,
+        table: ClaimTable,
+        queue_table: QueueTable,
+        claims: ClaimService,
+        giving: GivingBack,
+        wake: Wake,
     ) -> None:
         self._engine = engine
         self._table = table
         self._queue_table = queue_table
         self._claims = claims
+        self._giving = giving
         self._reader = Reader(engine)
         self._numbers = itertools.count()
         self._waiters: dict[int, _Waiter] = {}
@@ -80,7 +87,6 @@ class WaitingRoom:
         self._alarm = _Alarm()
         self._overdue = 0
         self._dispatcher: asyncio.Task[None] | None = None
-        self._undoing: set[asyncio.Task[None]] = set()
         self._closed = False
         wake.listen(self._hear)
 
@@ -93,7 +99,8 @@ class WaitingRoom:
         """Claimable -> claimed; waits up to wait_ms for the first, then is empty (S18)."""
         limits.check_seconds(wait_ms, 0, MAX_WAIT, "wait_s")
         if wait_ms == 0:
-            return await self._claims.claim_next(principal, request)
+            now = self._claims.claim_next(principal, request)
+            return await self._giving.guard(principal, request.claim_key, now, tuple)
         self._claims.check(principal, request)
         if self._closed:
             raise Unavailable("the store is stopping: nobody waits for work any more")
@@ -119,7 +126,7 @@ class WaitingRoom:
                     self._start()
                     return await self._sleep(waiter, until)
         except asyncio.CancelledError:
-            self._later(self._return(waiter, _served(waiter)))
+            self._giving.give_back_soon(principal, request.claim_key, _served(waiter))
             raise
         finally:
             waiter.future.cancel()
@@ -131,16 +138,9 @@ class WaitingRoom:
 
     async def _look(self, waiter: _Waiter) -> tuple[Todo, ...]:
         """Claim for a new waiter; when it is cancelled in the middle, what was claimed for it goes back."""
-        look = asyncio.get_running_loop().create_task(self._claims.take(waiter.principal, waiter.request))
-        try:
-            todos, waiter.contended = await asyncio.shield(look)
-        except asyncio.CancelledError:
-
-            async def undo() -> None:
-                await self._return(waiter, (await look)[0])
-
-            self._later(undo())
-            raise
+        principal, request = waiter.principal, waiter.request
+        claim = self._claims.take(principal, request)
+        todos, waiter.contended = await self._giving.guard(principal, request.claim_key, claim, itemgetter(0))
         return todos
 
     async def _sleep(self, waiter: _Waiter, until: float) -> tuple[Todo, ...]:
@@ -153,24 +153,6 @@ class WaitingRoom:
             # be written already: if it were given back, all who wait could be told that there is nothing.
             waiter.expired = True
             return await asyncio.shield(waiter.future) if waiter.served else _served(waiter)
-
-    async def _return(self, waiter: _Waiter, todos: tuple[Todo, ...]) -> None:
-        """Give back what was claimed for a waiter that has gone; under a claim key it stays for whoever asks with it."""
-        if todos and waiter.request.claim_key is None:
-            await self._claims.give_back(waiter.principal, todos)
-        elif todos:
-            self._hear(None)
-
-    def _later(self, work: Coroutine[Any, Any, None]) -> None:
-        async def quietly() -> None:
-            try:
-                await work
-            except PostroomError as error:
-                log.warning("a claim whose caller had gone stays until its lease ends: %s", error.message)
-
-        task = asyncio.get_running_loop().create_task(quietly())
-        self._undoing.add(task)
-        task.add_done_callback(self._undoing.discard)
 
     def _hear(self, queue: str | None) -> None:
         if not self._waiters:
@@ -256,7 +238,7 @@ class WaitingRoom:
         if not todos:
             return False
         if waiter.future.done():
-            await self._return(waiter, todos)
+            await self._giving.give_back(waiter.principal, waiter.request.claim_key, todos)
         else:
             waiter.future.set_result(todos)
         return True
@@ -292,7 +274,7 @@ class WaitingRoom:
             await asyncio.wait([self._dispatcher], timeout=CLOSING_SECONDS)
             self._dispatcher.cancel()
             await asyncio.gather(self._dispatcher, return_exceptions=True)
-        await asyncio.gather(*self._undoing, return_exceptions=True)
+        await self._giving.close()
 
 
 def _served(waiter: _Waiter) -> tuple[Todo, ...]:

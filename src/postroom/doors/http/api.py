@@ -17,6 +17,7 @@ from postroom.services.attaching import Place
 from postroom.services.claims import ClaimService
 from postroom.services.endings import EndingService
 from postroom.services.events import EventService
+from postroom.services.giving_back import GivingBack
 from postroom.services.happenings import Happenings
 from postroom.services.inbox import InboxService
 from postroom.services.post import PostService
@@ -64,6 +65,7 @@ class Api:
 
     todos: TodoService
     claims: ClaimService
+    giving: GivingBack
     endings: EndingService
     waiting: WaitingRoom
     queues: QueueService

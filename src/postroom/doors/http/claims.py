@@ -135,8 +135,8 @@ async def claim_next(call: Call, asked: ClaimNext) -> Answer:
         worker=asked.worker,
     )
     wait = seconds_ms(asked.wait_s, "wait_s") or 0
-    if wait <= 0:
-        todos = await call.api.waiting.claim_next(call.principal, request, wait)
+    if wait == 0:
+        todos = await call.api.claims.claim_next(call.principal, request)
     else:
         todos = await _while_there(call, request, wait)
     return json_answer({"todos": [whole(todo, lease=True) for todo in todos]})
@@ -157,7 +157,7 @@ async def _while_there(call: Call, request: ClaimRequest, wait: int) -> tuple[To
     if not gone:
         return claiming.result()
     if not claiming.cancelled() and claiming.exception() is None and claiming.result():
-        await call.api.claims.give_back(call.principal, claiming.result())
+        await call.api.giving.give_back(call.principal, request.claim_key, claiming.result())
     raise Gone
 
 
