@@ -260,6 +260,21 @@ async def test_a_batch_asks_once_for_each_who_is_given_work(desk: Desk, monkeypa
     assert asked == [("bob", "inbox"), ("cid", "inbox")]
 
 
+async def test_a_repeated_batch_has_its_first_answer_whatever_its_assignees_may_now(desk: Desk) -> None:
+    # RULINGS 5
+    await desk.office.tokens.create(ADMIN, "eve", queues=("open",))
+    news = [NewTodo("open", "fine", assignee="eve"), NewTodo("inbox", "not", assignee="eve")]
+    made, refused = await desk.office.todos.create_many(ADMIN, news, "r1")
+    await desk.bench.rows("update tokens set queues = ? where name = 'eve'", '["inbox"]')
+    again, still = await desk.office.todos.create_many(ADMIN, news, "r1")
+    assert isinstance(made, Created)
+    assert isinstance(again, Created)
+    assert (again.todo, again.created, again.replayed) == (made.todo, True, True)
+    assert isinstance(refused, Invalid)
+    assert isinstance(still, Invalid)
+    assert (still.message, still.field) == (refused.message, refused.field)
+
+
 async def test_delayed_work_says_from_when_on(desk: Desk) -> None:
     todo = await desk.bench.create(by=ANN, assignee="bob", delay_ms=HOUR)
     (letter,) = await desk.letters()

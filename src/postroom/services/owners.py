@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from postroom.errors import Invalid
 from postroom.store.engine import Tx
@@ -35,3 +35,18 @@ class Owners:
         """Pass whoever could claim what is given to them. Raises Invalid."""
         if assignee is not None and await self.shut_out(tx, assignee, queue):
             raise Invalid(f"{assignee} could never claim this: its token may not use queue {queue}", field="assignee")
+
+    async def check_assignees(self, tx: Tx, given: Sequence[tuple[str | None, str]]) -> dict[int, Invalid]:
+        """The same for many, each an assignee and a queue, asking once for each pair; which are refused, and why."""
+        refused: dict[int, Invalid] = {}
+        known: dict[tuple[str | None, str], str | None] = {}
+        for n, pair in enumerate(given):
+            if pair not in known:
+                try:
+                    await self.check_assignee(tx, *pair)
+                    known[pair] = None
+                except Invalid as error:
+                    known[pair] = error.message
+            if (why := known[pair]) is not None:
+                refused[n] = Invalid(why, field="assignee")
+        return refused

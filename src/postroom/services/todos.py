@@ -103,42 +103,50 @@ class TodoService:
         answers: list[Created | PostroomError | None] = [None] * len(news)
         good: list[int] = []
         payloads: list[str | None] = []
-        claimable: set[tuple[str | None, str]] = set()
         for n, new in enumerate(news):
             try:
-                payload = self.prepare(principal, new)
-                if (new.assignee, new.queue) not in claimable:
-                    await self._owners.check_assignee(self._reader, new.assignee, new.queue)
-                    claimable.add((new.assignee, new.queue))
-                payloads.append(payload)
+                payloads.append(self.prepare(principal, new))
                 good.append(n)
             except (Invalid, TooLarge, NotFound) as error:
-                error.field = f"todos[{n}].{error.field}" if error.field else f"todos[{n}]"
                 answers[n] = error
         ids = [self._ids.new(Prefix.TODO) for _ in good]
         wanted = [news[n] for n in good]
 
-        async def run(tx: Tx) -> tuple[list[Created], Answer]:
-            if not good:
-                return [], ()
-            made = await self._table.insert_many(tx, ids, wanted, payloads, creator)
-            return [Created(*one) for one in made], tuple((todo.id, created) for todo, created in made)
+        async def run(tx: Tx) -> tuple[list[Created | PostroomError], Answer]:
+            refused = await self._owners.check_assignees(tx, [(new.assignee, new.queue) for new in wanted])
+            kept = [n for n in range(len(wanted)) if n not in refused]
+            made = await self._table.insert_many(
+                tx, [ids[n] for n in kept], [wanted[n] for n in kept], [payloads[n] for n in kept], creator
+            )
+            said: list[Created | PostroomError] = [refused.get(n) or Created(*made.pop(0)) for n in range(len(wanted))]
+            return said, tuple((one.todo.id, one.created) if isinstance(one, Created) else str(one) for one in said)
 
-        async def replay(tx: Tx, answer: Answer) -> list[Created]:
-            pairs = [(str(pair[0]), bool(pair[1])) for pair in answer if isinstance(pair, list | tuple)]
-            todos = {todo.id: todo for todo in await self._table.by_ids(tx, [id_ for id_, _ in pairs])}
-            return [Created(_there(todos.get(id_), id_), created, replayed=True) for id_, created in pairs]
+        async def replay(tx: Tx, answer: Answer) -> list[Created | PostroomError]:
+            pairs = [(str(one[0]), bool(one[1])) if isinstance(one, list | tuple) else str(one) for one in answer]
+            found = await self._table.by_ids(tx, [one[0] for one in pairs if not isinstance(one, str)])
+            todos = {todo.id: todo for todo in found}
+            return [
+                Invalid(one, field="assignee")
+                if isinstance(one, str)
+                else Created(_there(todos.get(one[0]), one[0]), one[1], replayed=True)
+                for one in pairs
+            ]
 
-        if request_id is None:
-            made, _ = await self._engine.transact(run, heavy=len(good) > 100)
-        else:
+        made: list[Created | PostroomError] = []
+        if request_id is not None:
             body = [_new_body(new, payload, worker) for new, payload in zip(wanted, payloads, strict=True)]
             made = await self._requests.once(principal, request_id, "create_many", body, run, replay)
+        elif good:
+            made, _ = await self._engine.transact(run, heavy=len(good) > 100)
         for n, one in zip(good, made, strict=True):
             answers[n] = one
-        self._wake.work({one.todo.queue for one in made if one.created})
+        for n, answer in enumerate(answers):
+            if isinstance(answer, PostroomError):
+                answer.field = f"todos[{n}].{answer.field}" if answer.field else f"todos[{n}]"
+        here = [one for one in made if isinstance(one, Created)]
+        self._wake.work({one.todo.queue for one in here if one.created})
         if self._wake.heard:
-            self._wake.told(tellings.todos_created, [one.todo for one in made if one.created and not one.replayed])
+            self._wake.told(tellings.todos_created, [one.todo for one in here if one.created and not one.replayed])
         return [answer for answer in answers if answer is not None]
 
     # look
