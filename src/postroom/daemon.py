@@ -184,9 +184,13 @@ class Daemon:
 
     async def _keep(self) -> None:
         """Reach the database, prepare it, and sweep it for ever."""
+        opened = False
         while True:
             try:
-                await self.office.engine.open()
+                if not opened:
+                    # Once: it has the file's lock from then on, or a pool and somebody who listens.
+                    await self.office.engine.open()
+                    opened = True
                 await self._prepare()
                 break
             except Misconfigured as error:
@@ -226,6 +230,8 @@ class Daemon:
         for name, changes in self.settings.queues.items():
             try:
                 await self.office.queues.put(operator, name, dict(changes))
+            except Unavailable:
+                raise
             except PostroomError as error:
                 raise Misconfigured(
                     f"{self.settings.file}: [queue.{name}]: {error.message}", field=error.field
