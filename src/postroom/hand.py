@@ -142,6 +142,7 @@ class Hand:
                 self.shortest_lease = lease_s
                 self.shorter.set()
         if self.closing:
+            self.give_back()
             return
         for _ in range(min(len(todos), len(self._resting))):
             rest = self._resting.popleft()
@@ -178,6 +179,11 @@ class Hand:
             self._ring()
         if self.closing:
             self.changed.set()
+
+    def give_back(self) -> None:
+        """Ready -> in the outbox, to be released: nothing more is begun."""
+        while self.ready:
+            self.end(self.ready.popleft(), Verb.RELEASE, note="the worker stopped before it began")
 
     def confirmed(self, held: Held) -> None:
         """Told -> counted by its verb."""

@@ -184,8 +184,7 @@ class Worker:
         hand.closing = True
         fetch.cancel()
         await asyncio.wait({fetch}, timeout=AFTER_CANCEL_S)
-        while hand.ready:
-            hand.end(hand.ready.popleft(), Verb.RELEASE, note="the worker stopped before it began")
+        hand.give_back()
         if not self._hurry:
             await hand.until(lambda: not hand.held or self._hurry, self._shutdown_s)
         for held in list(hand.held.values()):
@@ -259,33 +258,35 @@ class Worker:
             return hand.room() > 0 and (hand.empty if drain else hand.dry or hand.told)
 
         wait_s = 0.0 if drain else self._wait_s
-        key, faults = self._keys(), 0
-        while True:
-            await hand.until(wanted)
-            asked = self._clock()
-            hand.polling = True
-            try:
-                todos = await self._claim(hand.room(), wait_s, key)
-            except asyncio.CancelledError:
+        key, faults, unanswered = self._keys(), 0, False
+        try:
+            while True:
+                await hand.until(wanted)
+                asked, unanswered = self._clock(), True
+                hand.polling = True
+                try:
+                    todos = await self._claim(hand.room(), wait_s, key)
+                except AGAIN as error:
+                    faults += 1
+                    self._tell(error, None)
+                    await pause(faults, self._jitter)
+                    continue
+                finally:
+                    hand.polling = False
+                # A waiting claim begins its leases just before it answers; one that was repeated, perhaps long ago.
+                hand.adopt(todos, self._clock() if wait_s else asked, beat_now=faults > 0)
+                key, faults, unanswered = self._keys(), 0, False
+                hand.dry = not todos
+                if drain and not todos:
+                    return
+                # The slots begin first: only then is it seen whether there is room for more.
+                await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            if unanswered:
                 # What was claimed but not yet answered is asked for by its key once more, to be given back.
                 with contextlib.suppress(Exception):
                     hand.adopt(await self._claim(1, 0.0, key), self._clock())
-                raise
-            except AGAIN as error:
-                faults += 1
-                self._tell(error, None)
-                await pause(faults, self._jitter)
-                continue
-            finally:
-                hand.polling = False
-            # A waiting claim begins its leases just before it answers; one that was repeated, perhaps long ago.
-            hand.adopt(todos, self._clock() if wait_s else asked, beat_now=faults > 0)
-            key, faults = self._keys(), 0
-            hand.dry = not todos
-            if drain and not todos:
-                return
-            # The slots begin first: only then is it seen whether there is room for more.
-            await asyncio.sleep(0)
+            raise
 
     async def _claim(self, limit: int, wait_s: float, key: str) -> list[Todo]:
         async with asyncio.timeout(wait_s + CALL_S):
