@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from postroom import limits
-from postroom.errors import PostroomError
+from postroom.errors import PostroomError, Unavailable
 from postroom.ids import Prefix, check_id
 from postroom.limits import MAX_JITTER, MAX_JSON_BYTES, MAX_NOTE_BYTES
 from postroom.model import Ended, Outcome, OutcomeItem, Principal, Todo, TodoState, Verb
@@ -134,9 +134,17 @@ class EndingService:
                 missed.append(n)
         if not missed:
             return
-        standings = await self._table.standings(
-            self._reader, [(items[n].id, _lease(items[n].lease_id)) for n in missed]
-        )
+        try:
+            standings = await self._table.standings(
+                self._reader, [(items[n].id, _lease(items[n].lease_id)) for n in missed]
+            )
+        except Unavailable as error:
+            if also is None:
+                raise
+            # What was done besides stands, and its answer is for the caller: these alone are to be said again.
+            for n in missed:
+                results[n] = EndResult(items[n].id, error=error)
+            return
         for n, standing in zip(missed, standings, strict=True):
             item = items[n]
             if self._repeats(principal, standing, item.verb) and standing.todo is not None:
