@@ -398,6 +398,26 @@ def test_who_stays_attaches_again_after_it_was_silent_for_too_long(daemon: FakeD
     assert process.poll() is None
 
 
+@pytest.mark.parametrize("lost", [True, False])
+def test_who_stays_waits_for_a_daemon_that_goes_away_while_it_attaches_again(
+    daemon: FakeDaemon, processes: Processes, lost: bool
+) -> None:
+    process = staying(processes, daemon, live=0.0)
+    daemon.answer("GET", "/v1/endpoints", {"endpoints": []})
+    daemon.answer("POST", f"/v1/endpoints/{OTHER}/heartbeat", {"endpoint": endpoint(id=OTHER)})
+    daemon.answers["POST", "/v1/endpoints"] = None
+    daemon.refuse("POST", f"/v1/endpoints/{ENDPOINT}/heartbeat", 409, "conflict", "it has ended", state="ended")
+    wait_until(lambda: "the daemon is away" in processes.output(process), "it is told")
+    if lost:
+        # It was attached, and only the answer did not come.
+        daemon.answer("GET", "/v1/endpoints", {"endpoints": [endpoint(id=OTHER, pid=process.pid)]})
+    else:
+        daemon.answer("POST", "/v1/endpoints", {"endpoint": endpoint(id=OTHER)}, 201)
+    wait_until(lambda: daemon.last.path == f"/v1/endpoints/{OTHER}/heartbeat", "the new one beats")
+    assert process.poll() is None
+    assert "the daemon is back" in processes.output(process)
+
+
 def test_a_pane_that_is_gone_ends_who_stays(daemon: FakeDaemon, processes: Processes) -> None:
     process = staying(processes, daemon)
     daemon.refuse("POST", "/v1/endpoints", 400, "invalid", "there is no pane %3", field="address.pane")

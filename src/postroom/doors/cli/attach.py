@@ -254,24 +254,32 @@ class _Beating:
         from postroom.doors.cli.connection import Unreachable
 
         try:
-            self._daemon.ask("POST", f"/v1/endpoints/{self._id}/heartbeat", {})
+            self._beat()
         except (Unreachable, Unavailable) as error:
             if not self._away:
                 note(f"the daemon is away: {error.message}; waiting for it")
             self._away = True
             return
-        except NotFound:
-            self._again()
-        except Conflict:
-            self._ended()
         if self._away:
             note("the daemon is back")
         self._away, self._heard = False, time.monotonic()
 
+    def _beat(self) -> None:
+        try:
+            self._daemon.ask("POST", f"/v1/endpoints/{self._id}/heartbeat", {})
+        except NotFound:
+            self._again()
+        except Conflict:
+            self._ended()
+
     def _ended(self) -> None:
         """It ended: by another attachment at its place, by its user, or because it had been silent for too long."""
-        found = self._daemon.ask("GET", "/v1/endpoints")["endpoints"]
-        if any(one["target"] == self._target for one in found):
+        found = [one for one in self._daemon.ask("GET", "/v1/endpoints")["endpoints"] if one["target"] == self._target]
+        mine = [str(one["id"]) for one in found if one["pid"] == os.getpid()]
+        if mine:
+            # Made here by a call whose answer was lost.
+            self._id = mine[0]
+        elif found:
             note("another attachment took this place")
             self.standing = False
         elif time.monotonic() - self._heard < LIVE_S:
