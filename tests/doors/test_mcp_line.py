@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from postroom.client import Client
 from postroom.doors.mcp import stdio
-from postroom.doors.mcp.pipes import Traffic
+from postroom.doors.mcp.pipes import Output, Traffic
 from postroom.doors.mcp.stdio import agent_of, daemon
 from postroom.errors import Invalid, PostroomError, Unauthenticated, Unavailable
 from postroom.happening import LAGGED, Happening, HappeningFilter
@@ -30,13 +31,16 @@ def test_the_agent_is_named_by_the_caller_or_by_the_environment() -> None:
         assert caught.value.field == field
 
 
-async def test_a_stream_that_is_listened_to_is_not_waited_for_at_the_end_of_input() -> None:
-    @dataclass
-    class Asked:
-        method: str
-        request_id: int = 1
-        params: dict[str, object] | None = None
+@dataclass
+class Asked:
+    """A request as a middleware is shown it."""
 
+    method: str
+    request_id: int = 1
+    params: dict[str, object] | None = None
+
+
+async def test_a_stream_that_is_listened_to_is_not_waited_for_at_the_end_of_input() -> None:
     async def never(_: object) -> None:
         await asyncio.Event().wait()
 
@@ -53,6 +57,28 @@ async def test_a_stream_that_is_listened_to_is_not_waited_for_at_the_end_of_inpu
     for task in (listening, reading, settling):
         task.cancel()
     await asyncio.gather(listening, reading, settling, return_exceptions=True)
+
+
+async def test_a_notice_is_no_answer_to_what_is_still_owed_at_the_end_of_input(tmp_path: Path) -> None:
+    async def never(_: object) -> None:
+        await asyncio.Event().wait()
+
+    traffic = Traffic()
+    with (tmp_path / "out").open("wb") as file:
+        output = Output(file.fileno(), traffic.answered)
+        reading = asyncio.create_task(traffic(cast(Any, Asked("resources/read")), never))
+        await asyncio.sleep(0)
+        notice = {"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": {"uri": "queue://q"}}
+        await output.write(json.dumps(notice) + "\n")
+        settling = asyncio.create_task(traffic.settled(3600))
+        await asyncio.wait([settling], timeout=0.05)
+        assert not settling.done()
+        # What an answer says may be called as a request's own words are.
+        await output.write(json.dumps({"jsonrpc": "2.0", "id": 1, "result": {"method": "ping"}}) + "\n")
+        await asyncio.wait_for(settling, 10)
+    reading.cancel()
+    await asyncio.gather(reading, return_exceptions=True)
+    assert len((tmp_path / "out").read_bytes().splitlines()) == 2
 
 
 class Telling:

@@ -103,22 +103,25 @@ def write_all(descriptor: int, data: bytes) -> None:
 class Output:
     """Lines written to a file descriptor in a thread; a write to a client that no longer reads can be given up.
 
-    The answer to the request `greeted` has been sent already, and is left out once.
+    `answered` hears of each answer that was written, and not of notices. The answer to the request `greeted` has
+    been sent already, and is left out once.
     """
 
-    def __init__(self, descriptor: int, written: Callable[[], None], greeted: int | str | None = None) -> None:
+    def __init__(self, descriptor: int, answered: Callable[[], None], greeted: int | str | None = None) -> None:
         self._descriptor = descriptor
-        self._written = written
+        self._answered = answered
         self._greeted = greeted
         self._turn = asyncio.Lock()
 
     async def write(self, line: str) -> None:
         """Write it all."""
-        if self._greeted is not None and json.loads(line).get("id") == self._greeted:
+        message = json.loads(line)
+        if self._greeted is not None and message.get("id") == self._greeted:
             self._greeted = None
         else:
             await self.push(line)
-        self._written()
+        if "method" not in message:
+            self._answered()
 
     async def push(self, line: str) -> None:
         """Write it all, as something that answers nothing."""
