@@ -185,14 +185,14 @@ def _written(free: Delivery, now: int, place: int, policy: Policy) -> Delivery:
 def read(delivery: Delivery, now: int, policy: Policy) -> Delivery:
     """Pushed on a channel, in doubt or failed as unconfirmed, and its mailbox read past it -> a write that was made.
 
-    What a courier holds, and what failed otherwise, is noted as seen and stays as it is.
+    What a courier holds, and what failed otherwise, is noted as seen and stays as it is, with the time it came to that.
     """
     if delivery.carrier != CarrierKind.CHANNEL or delivery.handoff_seq is None:
         return delivery
     match delivery.state:
         case DeliveryState.PENDING | DeliveryState.FAILED:
             if leased(delivery) or delivery.reason not in {None, Cause.UNCONFIRMED}:
-                return see(delivery, now)
+                return replace(see(delivery, now), updated_at=delivery.updated_at)
             return _written(replace(see(delivery, now), updated_at=now), now, delivery.handoff_seq, policy)
         case DeliveryState.AWAITING_ACK | DeliveryState.INJECTED | DeliveryState.ACKNOWLEDGED:
             return delivery

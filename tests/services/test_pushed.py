@@ -98,6 +98,22 @@ async def test_what_was_given_up_as_unconfirmed_arrives_when_it_is_read(mail: Ma
     assert (one.state, one.reason, one.doubtful) == (DeliveryState.INJECTED, None, False)
 
 
+async def test_what_is_read_after_it_had_failed_is_told_with_the_time_it_failed(mail: Mail) -> None:
+    endpoint = await channel(mail)
+    sent = await mail.send(to="claude")
+    await pushed(mail, endpoint)
+    await mail.office.receipts.cancel(ADMIN, sent.id)
+    failed_at = (await now_of(mail, sent.id)).updated_at
+    mail.bench.move(POLICY.unknown)
+    await read(mail)
+    one = await now_of(mail, sent.id)
+    assert one.seen_at is not None
+    assert one.seen_at >= failed_at + POLICY.unknown
+    assert (one.state, one.reason) == (DeliveryState.FAILED, Cause.CANCELLED)
+    told = await mail.office.trace.trace(ADMIN, sent.id)
+    assert [step.at for step in told.steps if step.what == "failed"] == [failed_at]
+
+
 async def test_reading_is_no_acknowledgement_where_one_is_wanted(mail: Mail) -> None:
     endpoint = await channel(mail)
     sent = await mail.send(to="claude", ack_mode=AckMode.ACKNOWLEDGED)

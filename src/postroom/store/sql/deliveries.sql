@@ -243,7 +243,8 @@ where {held}
 returning {delivery:deliveries}, {deferred:deliveries}
 
 -- A mailbox was read up to a place: what was pushed to a channel there, and was not known to have arrived, has. What a
--- courier holds, and what failed otherwise, is noted as seen. What lies before the last place read was settled then.
+-- courier holds, and what failed otherwise, is noted as seen; when it came to that stays as it is. What lies before the
+-- last place read was settled then.
 -- name: delivery_read
 with found as materialized (
   select id from deliveries
@@ -260,7 +261,7 @@ update deliveries set
   ack_deadline = case when {arrived} and ack_mode = 'acknowledged' then {now} + cast(:ack as bigint) end,
   doubtful = case when {arrived} then false else doubtful end,
   delivered_at = case when {arrived} then coalesce(delivered_at, {now}) else delivered_at end,
-  seen_at = coalesce(seen_at, {now}), updated_at = {now}
+  seen_at = coalesce(seen_at, {now}), updated_at = case when {arrived} then {now} else updated_at end
 where id in (select id from come) and {is_pushed}
 returning {touched}
 
