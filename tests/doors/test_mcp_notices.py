@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import anyio
 import pytest
 
 from postroom.doors.mcp.notices import Pacer, following
@@ -87,3 +88,39 @@ async def test_a_hearing_that_breaks_ends_the_whole_following() -> None:
     async with following(hear, [place_of("queue://a")], tell) as task:
         with pytest.raises(Unavailable):
             await asyncio.shield(task)
+
+
+async def test_a_following_that_is_cancelled_closes_what_it_heard_and_is_no_fault() -> None:
+    ended: list[str] = []
+    reading = asyncio.Event()
+
+    async def heard() -> AsyncGenerator[Happening]:
+        try:
+            reading.set()
+            await asyncio.Event().wait()
+            yield Happening(0, LAGGED, "")
+        finally:
+            # As a connection does that takes some turns of the loop to close.
+            for _ in range(5):
+                await asyncio.sleep(0)
+            ended.append("heard")
+
+    @asynccontextmanager
+    async def hear(wanted: HappeningFilter) -> AsyncIterator[AsyncIterator[Happening]]:
+        items = heard()
+        try:
+            yield items
+        finally:
+            await items.aclose()
+            ended.append("left")
+
+    async def tell(_: str) -> None:
+        return
+
+    with anyio.CancelScope() as request:
+        async with following(hear, [place_of("queue://a")], tell):
+            await reading.wait()
+            request.cancel()
+            await asyncio.Event().wait()
+    assert request.cancelled_caught
+    assert ended == ["heard", "left"]

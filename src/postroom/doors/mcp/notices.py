@@ -8,6 +8,8 @@ from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, I
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
+import anyio
+
 from postroom.doors.mcp.resources import Kind, Place
 from postroom.happening import LAGGED, Happening, HappeningFilter
 
@@ -16,6 +18,9 @@ PAUSE_S = 0.1
 
 MOST_PLACES = 32
 """How many resources one client may follow."""
+
+END_S = 2.0
+"""How long the end of a following is waited for."""
 
 Hear = Callable[[HappeningFilter], AbstractAsyncContextManager[AsyncIterable[Happening]]]
 Tell = Callable[[str], Awaitable[Any]]
@@ -82,7 +87,9 @@ async def following(hear: Hear, places: Sequence[Place], tell: Tell) -> AsyncIte
             yield task
         finally:
             task.cancel()
-            await asyncio.wait([task])
+            # The SDK cancels a request again at every turn of the loop: what is heard would be closed while it is read.
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait([task], timeout=END_S)
 
 
 async def _follow(
