@@ -17,8 +17,9 @@ from postroom.doors.cli import connection
 from postroom.doors.cli.clients import config_file
 from postroom.doors.cli.clients.config_file import ConfigFile
 from postroom.errors import Conflict, Misconfigured
+from tests.doors import fake_daemon
 from tests.doors.fake_daemon import TOKEN
-from tests.doors.setup_rig import PROGRAM, SECRET, SetupRig, mode, rig
+from tests.doors.setup_rig import MADE, PROGRAM, SECRET, SetupRig, mode, rig
 
 CONFIGS = {
     "claude": ".claude.json",
@@ -325,6 +326,23 @@ def test_a_token_that_opens_nothing_more_is_made_anew(here: SetupRig, client: st
     assert here.setup(client, "--remove", "--write") == 0
     assert "the token tk_2 was not revoked: no such token" in here.err
     assert not here.token(client).exists()
+
+
+def test_a_token_whose_file_is_gone_is_told_of_while_it_is_good(here: SetupRig) -> None:
+    still = {**fake_daemon.token(), "name": "claude-1"}
+    for revoked_at, told in ((None, True), ("2026-11-30T08:00:00.000Z", False)):
+        here.daemon.answer("GET", "/v1/tokens", {"tokens": [{**still, "revoked_at": revoked_at}]})
+        here.daemon.answer("POST", "/v1/tokens", MADE, 201)
+        assert here.setup("claude", "--write") == 0
+        assert "is good still" not in here.out
+        here.token("claude").unlink()
+        here.daemon.answer("POST", "/v1/tokens", {"token": {"id": "tk_2", "name": "n"}, "secret": "tk_newer"}, 201)
+        assert here.setup("claude", "--write") == 0
+        said = f"; the one before it, claude-1, is good still: revoke it with postroom token revoke {TOKEN}\n"
+        assert (said in here.out) is told
+        assert here.token("claude").read_text() == "tk_newer\n"
+        here.daemon.answer("POST", "/v1/tokens/tk_2/revoke", {"token": still})
+        assert here.setup("claude", "--remove", "--write") == 0
 
 
 @CLIENTS

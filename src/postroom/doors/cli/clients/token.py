@@ -68,8 +68,8 @@ class ClientToken:
     def keep(self, daemon: Daemon, users: Sequence[Path]) -> str:
         """A token that the daemon knows, the one that is there or a new one -> kept, with these files as its users.
 
-        Gives what came of it, in a line. Raises Forbidden when that takes another token, Unreachable, Misconfigured;
-        nothing is left half done.
+        Gives what came of it, in a line, with the one that a new one takes the place of, where that is good still. Raises
+        Forbidden when that takes another token, Unreachable, Misconfigured; nothing is left half done.
         """
         kept = dict(self._kept())
         secret = self.secret()
@@ -79,11 +79,11 @@ class ClientToken:
             if secret is not None and self._works(daemon, secret):
                 said = f"token: {self.path} is up to date"
             else:
-                made = self._make(daemon)
+                made, before = self._make(daemon), kept.get("token_id")
                 secret, self._made = str(made["secret"]), str(made["token"]["id"])
                 kept = {"url": str(daemon.address), "token_id": self._made, "name": made["token"]["name"]}
                 speaks = f", which speaks as {', '.join(self._speaks_as)} too," if self._speaks_as else ""
-                said = f"token: {made['token']['name']}{speaks} is in {self.path}"
+                said = f"token: {made['token']['name']}{speaks} is in {self.path}" + self._still_good(daemon, before)
             kept["used_by"] = used
             if self._readable:
                 kept["token"] = secret
@@ -145,6 +145,16 @@ class ClientToken:
             except OSError as error:
                 raise Misconfigured(f"{path} cannot be removed: {error.strerror}", field="token") from None
         return f"token: {said} {self.path}", fault
+
+    def _still_good(self, daemon: Daemon, id_: object) -> str:
+        """What is to be said of a token that another one took the place of; "" for one that opens nothing any more."""
+        from postroom.doors.cli.connection import Unreachable
+
+        with suppress(PostroomError, Unreachable):
+            for one in daemon.ask("GET", "/v1/tokens")["tokens"] if isinstance(id_, str) else ():
+                if one["id"] == id_ and one["revoked_at"] is None:
+                    return f"; the one before it, {one['name']}, is good still: revoke it with {self._revoking(id_)}"
+        return ""
 
     def _revoking(self, id_: object) -> str:
         elsewhere = self._folder != data_folder(None, os.environ)
