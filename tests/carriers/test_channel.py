@@ -227,7 +227,8 @@ def test_nothing_in_a_message_acts() -> None:
 
 
 def test_attributes_are_plain_text_under_identifiers() -> None:
-    note = note_of(parcel(msg_id="msg_1", reply_to="msg_0", attempt=2))
+    second = parcel(msg_id="msg_1", reply_to="msg_0", attempt=2)
+    note = note_of(replace(second, delivery=replace(second.delivery, doubtful=True)))
     assert note.meta == {
         "message_id": "msg_1",
         "sender": "ses_sender",
@@ -238,6 +239,21 @@ def test_attributes_are_plain_text_under_identifiers() -> None:
     }
     assert note.content.startswith("[postroom msg_1, pushed again: chat from ses_sender about msg_0; ")
     assert all(name.isidentifier() and name.isascii() for name in note.meta)
+
+
+def test_only_what_may_have_been_pushed_is_said_to_come_again() -> None:
+    def told(attempt: int, **stands: Any) -> tuple[bool, str | None]:
+        one = parcel(attempt=attempt)
+        note = note_of(replace(one, delivery=replace(one.delivery, **stands)))
+        return "pushed again" in note.content, note.meta.get("attempt")
+
+    assert told(1) == (False, None)
+    # The first attempt found nobody there.
+    assert told(2) == (False, None)
+    assert told(2, doubtful=True) == (True, "2")
+    assert told(2, handoff_seq=7) == (True, "2")
+    # Its attempts are counted anew since it was retried.
+    assert told(1, handoff_seq=7) == (True, None)
 
 
 def test_a_ring_says_where_work_waits() -> None:

@@ -37,8 +37,10 @@ def note_of(parcel: Parcel) -> Note:
     size = len(message.payload.encode())
     if size > MAX_CONTENT_BYTES:
         shown += f"\n[cut: it has {size} bytes; swarm_read with id={message.id} gives the rest]"
-    content = _FRAME.sub("‹", f"{_header(message, again=delivery.attempt_count > 1)}\n{shown}")
-    return Note(delivery.id, content, _meta(message, delivery.attempt_count))
+    # An attempt that met nobody there was no push; one that nobody answered for may have been.
+    again = delivery.handoff_seq is not None or delivery.doubtful
+    content = _FRAME.sub("‹", f"{_header(message, again=again)}\n{shown}")
+    return Note(delivery.id, content, _meta(message, delivery.attempt_count if again else 1))
 
 
 def _header(message: Message, *, again: bool) -> str:
