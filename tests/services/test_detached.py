@@ -54,6 +54,23 @@ async def test_what_waits_for_who_was_detached_is_carried_when_the_name_is_back(
     assert (await mail.carry(mia.target_key)).id == only(sent).id
 
 
+@pytest.mark.parametrize("name", ["mia", None])
+async def test_what_waited_for_a_name_goes_to_the_place_as_it_is_attached_now(mail: Mail, name: str | None) -> None:
+    first = await mail.pane(1, name=name, repositories=("repo",))
+    sent = await mail.wake()
+    await mail.office.registry.detach(ADMIN, first.id)
+    address = {"pane": "%1", "pane_pid": 2}
+    new = NewEndpoint(CarrierKind.TMUX, address, first.target_key, name=name, repositories=("repo",), spill=True)
+    again = await mail.office.registry.attach(ADMIN, new)
+    for parcel in (
+        await mail.office.dispatch.head(again.target_key, REACHES),
+        await mail.office.dispatch.lease(again.target_key, REACHES),
+    ):
+        assert parcel is not None
+        assert parcel.delivery.id == only(sent).id
+        assert parcel.endpoint == again
+
+
 async def test_one_without_a_name_goes_by_who_attached_it(mail: Mail) -> None:
     first = await mail.pane(1, by=ANN, repositories=("repo",))
     sent = await mail.wake()

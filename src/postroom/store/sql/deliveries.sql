@@ -21,10 +21,10 @@ case when $1.state <> 'pending' then null
 -- otherwise when they have grown. SQLite has no LATERAL, and never joins otherwise.
 -- fragment: of_parcel [postgres]
 cross join lateral (select * from messages where id = d.message_id offset 0) m
-left join lateral (select * from endpoints where id = d.endpoint_id offset 0) e on true
+left join lateral (select * from endpoints where id = {seat:d} offset 0) e on true
 
 -- fragment: of_parcel [sqlite]
-join messages m on m.id = d.message_id left join endpoints e on e.id = d.endpoint_id
+join messages m on m.id = d.message_id left join endpoints e on e.id = {seat:d}
 
 -- What one failed attempt waits, by carrier (delivery.delays_of).
 -- fragment: pause_of

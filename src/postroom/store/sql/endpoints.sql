@@ -33,6 +33,13 @@ json_each(:$1) each
     where n.target_key = o.target_key and n.ended_at is null
       and coalesce(n.name, n.created_by) = coalesce(o.name, o.created_by) limit 1) is not null) limit 1) is not null)
 
+-- The endpoint that the delivery $1 is carried to: its own, or what its place was attached as again under the same name.
+-- That one says what stands there now; the address of the one that has ended may be another program's.
+-- fragment: seat
+coalesce((select (select n.id from endpoints n where n.target_key = o.target_key and n.ended_at is null
+    and coalesce(n.name, n.created_by) = coalesce(o.name, o.created_by) limit 1)
+  from endpoints o where o.id = $1.endpoint_id limit 1), $1.endpoint_id)
+
 -- Whether it still has somebody to go to: asked under the lease, right before a write.
 -- name: delivery_attached
 select 1 from deliveries d where d.id = :id and {has_its_endpoint:d}
