@@ -213,6 +213,22 @@ async def test_a_shell_where_an_agent_was_runs_nothing(terminals: Terminals, car
     assert "postroom" not in terminals.screen(reader.pane)
 
 
+async def test_a_shell_whose_keys_are_commands_runs_nothing(terminals: Terminals, carrier: TmuxCarrier) -> None:  # I16
+    reader = bash(terminals)
+    to = endpoint(carrier, reader)
+    # In vi's command mode bash does not know a paste for one.
+    terminals.tmux("send-keys", "-t", reader.pane, "set -o vi; bind 'set show-mode-in-prompt on'", "Enter")
+    terminals.shows(reader.pane, "(ins)bash$")
+    await ready(carrier, reader, to)
+    terminals.tmux("send-keys", "-t", reader.pane, "Escape")
+    terminals.shows(reader.pane, "(cmd)bash$")
+    text = "it's\nrun me\n'/etc/passw\t; run me too\nthe end"
+    assert (await carrier.write(parcel(to, text, id="msg_vi"))).outcome is Written.WRITTEN
+    await until(lambda: bool(reader.submitted()), "a submission")
+    assert not [fact for fact in reader.facts() if "ran" in fact]
+    assert reader.submitted()[-1].partition("\n")[2] == text.expandtabs(4)
+
+
 async def test_another_program_in_front_of_an_agent_is_waited_for(
     terminals: Terminals, carrier: TmuxCarrier
 ) -> None:  # I16

@@ -125,5 +125,7 @@ def envelope(parcel: Parcel, *, quoted: bool, file: str | None = None) -> Envelo
         below = f"The message has {len(message.payload.encode())} bytes and is in the file {file}; read it there."
     text = f"{header(message, round_)}\n{below}"
     if quoted:
-        text = f": '{_SPECIAL.sub(_outside, text)}'"
+        # bash in vi's command mode takes no paste for one, and runs its characters as commands: the line end that comes
+        # first brings it back to inserting. A tab would complete a name there, and close the quotes.
+        text = f"\n: '{_SPECIAL.sub(_outside, text.expandtabs(4))}'"
     return Envelope(text, squeeze(beginning(one_line(message.id), round_)), squeeze(text)[-TAIL:])
