@@ -149,10 +149,10 @@ async def test_text_that_says_nothing_or_acts_is_refused(door: SocketRig, field:
     ("op", "fields", "code", "field"),
     [
         ("endpoints", {"target_repo": "\n"}, "invalid", "target_repo"),
-        ("message", {"message_id": "no id"}, "not_found", "id"),
-        ("message", {"message_id": "msg_0_nothing"}, "not_found", "id"),
-        ("ack", {"message_id": "msg_0_nothing"}, "not_found", "id"),
-        ("retry", {"message_id": "msg_0_nothing"}, "not_found", "id"),
+        ("message", {"message_id": "no id"}, "not_found", "message_id"),
+        ("message", {"message_id": "msg_0_nothing"}, "not_found", "message_id"),
+        ("ack", {"message_id": "msg_0_nothing"}, "not_found", "message_id"),
+        ("retry", {"message_id": "msg_0_nothing"}, "not_found", "message_id"),
         ("history", {"state": "gone"}, "invalid", "state"),
         ("history", {"cursor": "x"}, "invalid", "cursor"),
         ("history", {"cursor": "c" + "f" * 16}, "invalid", "cursor"),
@@ -174,9 +174,9 @@ async def test_text_that_says_nothing_or_acts_is_refused(door: SocketRig, field:
         ("register", {**WHOLE["register"], "delivery_max_attempts": 0}, "invalid", "delivery_max_attempts"),
         ("register", {**WHOLE["register"], "delivery_max_attempts": 10}, "invalid", "delivery_max_attempts"),
         ("register", {**WHOLE["register"], "pid": 0}, "invalid", "pid"),
-        ("heartbeat", {"endpoint_id": "ep"}, "not_found", "id"),
-        ("heartbeat", {"endpoint_id": ENDPOINT}, "not_found", "id"),
-        ("unregister", {"endpoint_id": ENDPOINT}, "not_found", "id"),
+        ("heartbeat", {"endpoint_id": "ep"}, "not_found", "endpoint_id"),
+        ("heartbeat", {"endpoint_id": ENDPOINT}, "not_found", "endpoint_id"),
+        ("unregister", {"endpoint_id": ENDPOINT}, "not_found", "endpoint_id"),
     ],
 )
 async def test_every_other_bound_is_kept(

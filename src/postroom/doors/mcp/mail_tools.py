@@ -214,7 +214,8 @@ MAIL_TOOLS: tuple[Spec, ...] = (
             next_offset={"type": "integer", "description": "Give it as offset for who comes after."},
             who={
                 "type": "array",
-                "description": "carrier, endpoint_id, repositories, queues, channels, directory, branch, todo, last_seen.",
+                "description": "carrier, endpoint_id, repositories, queues, channels, directory, branch, todo_id, "
+                "todo_title, last_seen.",
                 "items": _OCCUPANT,
             },
             left_out={"type": "integer", "description": "How many more there are than fit here."},

@@ -103,7 +103,12 @@ class SocketDoor:
         if away is not None and op != "ping":
             raise Unavailable(away)
         model, run = OPERATIONS[op]
-        return await run(self, fitted(request, model))
+        try:
+            return await run(self, fitted(request, model))
+        except PostroomError as error:
+            if error.field == "id":
+                error.field = "message_id" if issubclass(model, asked.OfDelivery) else "endpoint_id"
+            raise
 
     async def ping(self, _: asked.Ping) -> Answer:
         """Who answers, which protocol, and what it can do (T5, T7)."""
