@@ -193,6 +193,28 @@ async def test_a_broken_pooled_connection_is_replaced(engine: PostgresEngine) ->
         await until(works, "a new connection is made")
 
 
+async def test_a_broken_pooled_connection_fails_one_caller_and_not_one_for_each_that_lies_idle(
+    engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(engine)
+    await bench.create()
+    hand = engine._hand
+    assert hand is not None
+    lent = [await hand.pool.getconn() for _ in range(5)]
+    for one in lent:
+        await hand.pool.putconn(one)
+    # Hints would meet a broken one first, unseen.
+    monkeypatch.setattr(engine, "hint", lambda queue: None)
+    await bench.rows(
+        "select count(pg_terminate_backend(pid)) from pg_stat_activity "
+        "where datname = current_database() and pid <> pg_backend_pid() and application_name = 'postroom'"
+    )
+    with pytest.raises(Unavailable):
+        await bench.create()
+    for number in range(6):
+        await bench.create(title=str(number))
+
+
 # Poolers.
 
 

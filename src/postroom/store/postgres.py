@@ -29,6 +29,8 @@ from postroom.store.statements import Dialect, Statement, Statements
 CHANNEL = "postroom_queue"
 POOL_SIZE = 10
 HAND_SECONDS = 60.0
+DRAIN_SECONDS = 1.0
+"""How often at most a broken connection makes the pool drop all that it has."""
 CONNECT_SECONDS = 5
 STATEMENT_SECONDS = 30
 RETRIES = 5
@@ -71,6 +73,7 @@ class _Hand:
         self.pool = pool
         self._kept: psycopg.AsyncConnection[Row] | None = None
         self._since = 0.0
+        self._drained = -DRAIN_SECONDS
         self._lent = 0
 
     async def take(self) -> psycopg.AsyncConnection[Row]:
@@ -92,8 +95,13 @@ class _Hand:
         self._lent -= 1
         if good and self._lent == 0 and self._kept is None and time.monotonic() - self._since < HAND_SECONDS:
             self._kept = connection
-        else:
-            await self.pool.putconn(connection)
+            return
+        broken = connection.closed
+        await self.pool.putconn(connection)
+        if broken and time.monotonic() - self._drained > DRAIN_SECONDS:
+            # The others that lie idle are as old, and each would fail a caller of its own.
+            self._drained = time.monotonic()
+            await self.pool.drain()
 
     async def close(self) -> None:
         """Give back what is in hand, and close the pool."""
