@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,43 +12,9 @@ from postroom import daemon
 from postroom.carriers.webhook_place import WebhookPlace
 from postroom.config import Settings
 from postroom.daemon import Daemon, compose
-from postroom.errors import Unavailable
-from postroom.store.engine import Operation, Row, T
+from tests.away import Away
 from tests.conftest import Store
 from tests.processes import until
-
-
-class _Away:
-    """An engine that is away at one of its calls, counted from its opening."""
-
-    def __init__(self, engine: Store, at: int) -> None:
-        self._engine = engine
-        self.at = at
-        self.opened = 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._engine, name)
-
-    def _count(self) -> None:
-        self.at -= 1
-        if self.at == 0:
-            raise Unavailable("away")
-
-    async def open(self) -> None:
-        self.opened += 1
-        await self._engine.open()
-
-    async def read(self, name: str, /, **params: object) -> list[Row]:
-        self._count()
-        return await self._engine.read(name, **params)
-
-    async def write(self, name: str, /, **params: object) -> list[Row]:
-        self._count()
-        return await self._engine.write(name, **params)
-
-    async def transact(self, operation: Operation[T], *, heavy: bool = False, one: bool = False) -> T:
-        self._count()
-        return await self._engine.transact(operation, heavy=heavy, one=one)
 
 
 def _settings(folder: Path) -> Settings:
@@ -66,7 +31,7 @@ def _settings(folder: Path) -> Settings:
     )
 
 
-async def _start(engine: _Away, settings: Settings) -> int:
+async def _start(engine: Away, settings: Settings) -> int:
     """Start a daemon over it, and stop it once it serves: how many calls it took until then."""
     first = engine.at
     made = Daemon(settings, compose(engine), {})
@@ -88,7 +53,7 @@ async def test_a_database_that_goes_away_while_a_daemon_prepares_ends_nothing(
 ) -> None:
     monkeypatch.setattr(daemon, "OPEN_AGAIN", 0.01)
     settings = _settings(tmp_path)
-    calls = await _start(_Away(new_engine(), 1000), settings)
+    calls = await _start(Away(new_engine(), 1000, moment=True), settings)
     assert calls >= 2
     for at in range(1, calls + 1):
-        await _start(_Away(new_engine(), at), settings)
+        await _start(Away(new_engine(), at, moment=True), settings)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
 
 import pytest
 
@@ -11,40 +10,10 @@ from postroom.desk import ClaimNext
 from postroom.errors import Unavailable
 from postroom.model import OutcomeItem, Todo, TodoState, Verb
 from postroom.services.local import LocalDesk
-from postroom.store.engine import Operation, Row, T
-from tests.conftest import Store
+from tests.away import Away
 from tests.offices import ANN, BOB, Bench, titles
 
 MANY = 1000
-
-
-class _Away:
-    """An engine that is away once it was asked `left` times: for a moment, or for good."""
-
-    def __init__(self, engine: Store) -> None:
-        self._engine = engine
-        self.left = MANY
-        self.moment = False
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._engine, name)
-
-    def _count(self) -> None:
-        self.left -= 1
-        if self.left == 0 or (self.left < 0 and not self.moment):
-            raise Unavailable("away")
-
-    async def read(self, name: str, /, **params: object) -> list[Row]:
-        self._count()
-        return await self._engine.read(name, **params)
-
-    async def write(self, name: str, /, **params: object) -> list[Row]:
-        self._count()
-        return await self._engine.write(name, **params)
-
-    async def transact(self, operation: Operation[T], *, heavy: bool = False, one: bool = False) -> T:
-        self._count()
-        return await self._engine.transact(operation, heavy=heavy, one=one)
 
 
 def _items(*todos: Todo) -> list[OutcomeItem]:
@@ -69,22 +38,21 @@ CLAIMS: dict[str, Claim] = {
 @pytest.mark.parametrize("moment", [False, True], ids=["for_good", "for_a_moment"])
 @pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS)
 async def test_what_is_held_was_handed_over(bench: Bench, claim: Claim, moment: bool) -> None:
-    engine = _Away(bench.store)
+    engine = Away(bench.store, MANY, moment=moment)
     desk = Bench(engine).office.desk(ANN)  # type: ignore[arg-type]
-    engine.moment = moment
     at, calls = 0, 1
     while at <= calls:
         queue = f"at-{at}"
         mine, late = await bench.claimed(ANN, queue), await bench.claimed(BOB, queue)
         new = [await bench.create(queue, title) for title in ("one", "two")]
-        engine.left = at or MANY
+        engine.at = at or MANY
         handed: Sequence[Todo] = ()
         try:
             handed = await claim(desk, queue, mine, late)
         except Unavailable:
             assert at > 0
         if at == 0:
-            calls = MANY - engine.left
+            calls = MANY - engine.at
             assert titles(handed) == ["one", "two"]
         held = [todo.title for todo in new if (await bench.get(todo)).state is TodoState.CLAIMED]
         assert sorted(held) == sorted(titles(handed)), f"call {at} of {calls}"

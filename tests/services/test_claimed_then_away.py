@@ -3,48 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
 
 import psycopg
 import pytest
 
 from postroom.errors import Unavailable
 from postroom.model import ClaimRequest, OutcomeItem, TodoState, Verb
-from postroom.store.engine import Operation, Row, T
 from postroom.store.postgres import PostgresEngine
-from tests.conftest import Store
+from tests.away import Away
 from tests.offices import ANN, BOB, Bench, titles
 from tests.services.room import served, wait
-
-
-class _Once:
-    """An engine that changes the database once, and is away from then on."""
-
-    def __init__(self, engine: Store) -> None:
-        self._engine = engine
-        self.left = 1
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._engine, name)
-
-    def _count(self) -> None:
-        if self.left == 0:
-            raise Unavailable("away")
-        self.left -= 1
-
-    async def write(self, name: str, /, **params: object) -> list[Row]:
-        self._count()
-        return await self._engine.write(name, **params)
-
-    async def transact(self, operation: Operation[T], *, heavy: bool = False, one: bool = False) -> T:
-        self._count()
-        return await self._engine.transact(operation, heavy=heavy, one=one)
 
 
 @pytest.fixture
 def once(bench: Bench) -> Bench:
     """The same office over an engine that answers one change."""
-    return Bench(_Once(bench.store))  # type: ignore[arg-type]
+    return Bench(Away(bench.store, 2, reads=False))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("key", [None, "c1"], ids=["plain", "keyed"])
@@ -59,9 +33,9 @@ async def test_an_empty_answer_is_not_made_of_a_database_that_went_away(once: Be
 
 
 async def test_what_a_waiter_was_given_is_handed_over(bench: Bench, once: Bench) -> None:
-    once.store.left = 10  # type: ignore[union-attr]
+    once.store.at = 10  # type: ignore[union-attr]
     task = await wait(once, ANN, limit=2)
-    once.store.left = 1  # type: ignore[union-attr]
+    once.store.at = 2  # type: ignore[union-attr]
     await bench.create(title="kept")
     once.office.wake.work(["inbox"])
     assert await served(task) == ["kept"]
@@ -89,7 +63,7 @@ async def postgres(postgres_url: str) -> AsyncIterator[Bench]:
 async def test_what_a_first_look_took_beside_locked_rows_is_handed_over(postgres: Bench, postgres_url: str) -> None:
     await postgres.create(title="locked", priority=1)
     await postgres.create(title="kept")
-    once = Bench(_Once(postgres.store))  # type: ignore[arg-type]
+    once = Bench(Away(postgres.store, 2, reads=False))  # type: ignore[arg-type]
     async with await psycopg.AsyncConnection.connect(postgres_url) as other:
         await other.execute("select id from todos where title = 'locked' for update")
         assert titles(await once.claim(limit=2)) == ["kept"]
@@ -98,7 +72,7 @@ async def test_what_a_first_look_took_beside_locked_rows_is_handed_over(postgres
 async def test_what_was_claimed_beside_an_ending_that_cannot_be_told_is_handed_over(postgres: Bench) -> None:
     held = await postgres.claimed(BOB)
     await postgres.create(title="kept")
-    once = Bench(_Once(postgres.store))  # type: ignore[arg-type]
+    once = Bench(Away(postgres.store, 2, reads=False))  # type: ignore[arg-type]
     item = OutcomeItem(held.id, Verb.COMPLETE, held.lease_id)
     results, todos = await once.office.claims.end_and_claim(ANN, [item], ClaimRequest(("inbox",)))
     assert isinstance(results[0].error, Unavailable)
