@@ -64,9 +64,9 @@ async def test_what_was_claimed_for_who_went_in_that_moment_is_given_back(bench:
     await _is_free(bench, made)
 
 
-async def test_who_is_served_in_the_moment_its_time_runs_out_gets_it(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def timeouts(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The times that waiters wait for, to be let run out at will."""
     timeouts: list[Any] = []
 
     class _Asyncio:
@@ -78,18 +78,22 @@ async def test_who_is_served_in_the_moment_its_time_runs_out_gets_it(
             return timeouts[-1]  # type: ignore[no-any-return]
 
     monkeypatch.setattr(waiting, "asyncio", _Asyncio())
+    return timeouts
+
+
+async def test_who_is_served_in_the_moment_its_time_runs_out_gets_it(bench: Bench, timeouts: list[Any]) -> None:
     task = await wait(bench, ANN)
     _right_after_serving(bench, timeouts[0]._on_timeout)
     await bench.create(title="just in time")
     assert await served(task) == ["just in time"]
 
 
-async def _held_in_a_claim(bench: Bench, wait_ms: int) -> tuple[HeldBack, Bench, asyncio.Task[tuple[Todo, ...]], Todo]:
+async def _held_in_a_claim(bench: Bench) -> tuple[HeldBack, Bench, asyncio.Task[tuple[Todo, ...]], Todo]:
     """A waiter for whom a todo was claimed in this moment, the answer still on its way."""
     held = HeldBack(bench.store)
     held.go.set()
     slow = Bench(held)  # type: ignore[arg-type]
-    task = await wait(slow, ANN, wait_ms=wait_ms)
+    task = await wait(slow, ANN)
     held.go.clear()
     held.looked.clear()
     made = await bench.create(title="under way")
@@ -98,9 +102,11 @@ async def _held_in_a_claim(bench: Bench, wait_ms: int) -> tuple[HeldBack, Bench,
     return held, slow, task, made
 
 
-async def test_who_is_being_served_when_its_time_runs_out_gets_it(bench: Bench) -> None:
-    held, slow, task, made = await _held_in_a_claim(bench, 300)
-    await until(lambda: all(waiter.expired for waiter in slow.office.waiting._waiters.values()), "its time is over")
+async def test_who_is_being_served_when_its_time_runs_out_gets_it(bench: Bench, timeouts: list[Any]) -> None:
+    held, slow, task, made = await _held_in_a_claim(bench)
+    timeouts[0]._on_timeout()
+    waiters = slow.office.waiting._waiters.values()
+    await until(lambda: [waiter.expired for waiter in waiters] == [True], "its time is over")
     held.go.set()
     assert await served(task) == ["under way"]
     assert (await bench.get(made)).state is TodoState.CLAIMED
@@ -109,7 +115,7 @@ async def test_who_is_being_served_when_its_time_runs_out_gets_it(bench: Bench) 
 
 
 async def test_what_is_being_claimed_when_the_room_closes_is_given_back(bench: Bench) -> None:
-    held, slow, task, made = await _held_in_a_claim(bench, WAIT)
+    held, slow, task, made = await _held_in_a_claim(bench)
     closing = asyncio.create_task(slow.office.waiting.close())
     assert await served(task) == []
     held.go.set()
@@ -131,7 +137,7 @@ async def test_what_was_claimed_while_its_waiter_went_is_given_back(bench: Bench
 
 
 async def test_a_waiter_that_goes_while_the_dispatcher_claims_gives_it_back(bench: Bench) -> None:
-    held, slow, task, made = await _held_in_a_claim(bench, WAIT)
+    held, slow, task, made = await _held_in_a_claim(bench)
     task.cancel()
     await gather(task)
     held.go.set()
