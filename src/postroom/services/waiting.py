@@ -38,7 +38,7 @@ class _Waiter:
     request: ClaimRequest
     future: asyncio.Future[tuple[Todo, ...]]
     looking: bool = True
-    served: bool = False
+    claiming: bool = False
     """A claim for it is under way."""
     expired: bool = False
     missed: bool = False
@@ -152,7 +152,7 @@ class WaitingRoom:
             # It may have been served in the very turn in which its time ran out. And what is being claimed for it may
             # be written already: if it were given back, all who wait could be told that there is nothing.
             waiter.expired = True
-            return await asyncio.shield(waiter.future) if waiter.served else _served(waiter)
+            return await asyncio.shield(waiter.future) if waiter.claiming else _served(waiter)
 
     def _hear(self, queue: str | None) -> None:
         if not self._waiters:
@@ -221,7 +221,7 @@ class WaitingRoom:
     async def _try(self, waiter: _Waiter) -> bool:
         if waiter.future.done():
             return True
-        waiter.served = True
+        waiter.claiming = True
         todos: tuple[Todo, ...] = ()
         try:
             todos, waiter.contended = await self._claims.take(waiter.principal, waiter.request)
@@ -232,7 +232,7 @@ class WaitingRoom:
                 waiter.future.set_exception(error)
             return True
         finally:
-            waiter.served = False
+            waiter.claiming = False
             if waiter.expired and not todos and not waiter.future.done():
                 waiter.future.set_result(())
         if not todos:
